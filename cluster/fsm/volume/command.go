@@ -1,0 +1,321 @@
+package volume
+
+import (
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+)
+
+// The kinds of a volume's commands. They are stored in logs: append only.
+const (
+	KindFormat fsm.Kind = fsm.FirstCoreKind + iota
+	KindCreate
+	KindLink
+	KindRemove
+	KindRename
+	KindSetAttr
+	KindSetClass
+	KindCommitExtents
+	KindPunch
+	KindClone
+	KindLock
+	KindUnlock
+	KindReleaseClient
+	KindReleaseNode
+	KindReleaseUnlinked
+	KindReap
+	KindPutReplicaSet
+	KindCollected
+	KindTouch
+	KindSetXattr
+	KindRemoveXattr
+)
+
+// Format makes the volume's root directory. It is the first command of a
+// volume's log and does nothing when repeated.
+type Format struct {
+	HashKey [16]byte // key of the cookie hash, random
+	Class   cluster.Class
+	Mode    uint32 // of the root directory
+}
+
+// A CreateHow says what Create does with a name that exists.
+type CreateHow uint8
+
+// Unchecked opens an existing regular file (and sets its size, if asked, to
+// 0), Guarded fails with EEXIST, Exclusive succeeds if the file was made with
+// the same verifier (RFC 8881 §18.16.3).
+const (
+	Unchecked CreateHow = iota
+	Guarded
+	Exclusive
+)
+
+// Create makes a file, directory, symbolic link or special file. Owner and
+// group are the credential's, or the directory's group where that has the
+// set-group-id bit; Attr overrides them where its mask says so.
+type Create struct {
+	Cred         cluster.Cred
+	Dir          cluster.Ino
+	Name         string
+	Type         cluster.FileType
+	How          CreateHow
+	Verifier     uint64 // of Exclusive; kept apart from the times
+	Attr         cluster.SetAttr
+	Gen          uint32 // random; never 0
+	Target       string // of a symbolic link
+	Major, Minor uint32
+}
+
+// A CreateResult is what Create returns.
+type CreateResult struct {
+	Attr    cluster.Attr
+	Dir     cluster.ChangeInfo
+	Created bool            // false: the name existed
+	Set     cluster.SetMask // what of the command's Attr was set
+}
+
+// Link makes a hard link Dir/Name to Ino.
+type Link struct {
+	Cred cluster.Cred
+	Ino  cluster.Ino
+	Dir  cluster.Ino
+	Name string
+}
+
+// A LinkResult is what Link returns.
+type LinkResult struct {
+	Attr cluster.Attr
+	Dir  cluster.ChangeInfo
+}
+
+// Remove removes a name: an empty directory, or anything else.
+type Remove struct {
+	Cred cluster.Cred
+	Dir  cluster.Ino
+	Name string
+}
+
+// A RemoveResult is what Remove returns.
+type RemoveResult struct {
+	Dir  cluster.ChangeInfo
+	Attr cluster.Attr // of what was removed, after it
+}
+
+// Rename moves FromDir/FromName to ToDir/ToName, replacing what is there as
+// rename(2) does.
+type Rename struct {
+	Cred     cluster.Cred
+	FromDir  cluster.Ino
+	FromName string
+	ToDir    cluster.Ino
+	ToName   string
+}
+
+// A RenameResult is what Rename returns.
+type RenameResult struct {
+	From, To cluster.ChangeInfo
+	Attr     cluster.Attr // of what was moved
+	Replaced cluster.Ino  // what was replaced, or 0
+}
+
+// SetAttr changes attributes; a new size truncates or extends.
+type SetAttr struct {
+	Cred cluster.Cred
+	Ino  cluster.Ino
+	Attr cluster.SetAttr
+	// Open says that the change of size comes through a file open for writing,
+	// so that the mode bits are not asked again.
+	Open bool
+}
+
+// SetClass changes a directory's class (owner or root only).
+type SetClass struct {
+	Cred  cluster.Cred
+	Ino   cluster.Ino
+	Class cluster.Class
+}
+
+// An AttrResult is what SetAttr, SetClass, CommitExtents, Punch and Clone return.
+type AttrResult struct {
+	Attr cluster.Attr
+}
+
+// A NewBlob is a blob that all members of its replica set hold durably.
+type NewBlob struct {
+	ID    cluster.BlobID
+	Set   cluster.ReplicaSetID
+	Epoch uint32 // of the replica set when the blob was put
+	Len   uint32
+	CRC   uint32 // crc32c of the whole
+}
+
+// A NewExtent maps [Off, Off+Len) of a file to a blob, or to Bytes.
+type NewExtent struct {
+	Off     uint64
+	Len     uint32
+	Blob    cluster.BlobID // 0: the bytes are in Bytes
+	BlobOff uint32
+	Bytes   []byte
+}
+
+// CommitExtents makes written data visible: the only command that does.
+type CommitExtents struct {
+	Ino   cluster.Ino
+	Mtime cluster.Time // 0: the envelope's time
+	// KillPriv clears set-user-id and set-group-id, as a write by an
+	// unprivileged user does.
+	KillPriv bool
+	Blobs    []NewBlob
+	Extents  []NewExtent // in order; later ones cover earlier ones
+}
+
+// Punch makes [Off, Off+Len) a hole without changing the size; or, with
+// Extend, makes the file at least Off+Len long (ALLOCATE).
+type Punch struct {
+	Ino      cluster.Ino
+	Off, Len uint64
+	Extend   bool
+}
+
+// Clone makes [DstOff, DstOff+Len) of Dst share the data of [SrcOff,
+// SrcOff+Len) of Src. Len 0 is to the end of Src.
+type Clone struct {
+	Src, Dst       cluster.Ino
+	SrcOff, DstOff uint64
+	Len            uint64
+}
+
+// A LockOwner names who holds a byte-range lock, across front-ends and their
+// restarts: a digest of the client's owner string and the lock owner.
+type LockOwner [16]byte
+
+// Lock takes a byte-range lock on [Start, End] (inclusive; End 2^64-1 is to
+// the end of any file), replacing the owner's own locks there. On a conflict
+// the result is ELOCKED with the lock that conflicts.
+type Lock struct {
+	Ino        cluster.Ino
+	Owner      LockOwner
+	Client     uint64 // the front-end's number for the client, for ReleaseClient
+	Wire       []byte // what LOCK4denied shows of the owner: opaque, at most 1024 bytes
+	Start, End uint64
+	Exclusive  bool
+	Reclaim    bool // after a restart of the front-end: only own locks of its earlier writers, or none, may be there
+}
+
+// Unlock releases the owner's locks on [Start, End].
+type Unlock struct {
+	Ino        cluster.Ino
+	Owner      LockOwner
+	Start, End uint64
+}
+
+// A LockResult is what Lock returns. Conflict is set with ELOCKED only.
+type LockResult struct {
+	Conflict LockInfo
+}
+
+// A LockInfo is a byte-range lock that is held.
+type LockInfo struct {
+	Ino        cluster.Ino
+	Owner      LockOwner
+	Writer     cluster.WriterID // the front-end through which it is held
+	Client     uint64
+	Wire       []byte
+	Start, End uint64 // inclusive
+	Exclusive  bool
+}
+
+// ReleaseClient drops the locks that Client holds through the envelope's
+// writer, on Ino, or everywhere if Ino is 0.
+type ReleaseClient struct {
+	Client uint64
+	Ino    cluster.Ino
+}
+
+// ReleaseNode drops the locks of Node's fenced writers: its clients had their
+// time to reclaim them.
+type ReleaseNode struct {
+	Node cluster.NodeID
+}
+
+// ReleaseUnlinked says that the envelope's writer has none of Inos open any
+// more (or never had), so that as far as it is concerned they can be reaped.
+type ReleaseUnlinked struct {
+	Inos []cluster.Ino
+}
+
+// Reap frees up to Max extents of unlinked inodes that no live writer holds.
+type Reap struct {
+	Max uint32
+}
+
+// A ReapResult is what Reap returns.
+type ReapResult struct {
+	Freed uint32 // extents and inodes
+	More  bool   // more can be reaped now
+}
+
+// PutReplicaSet makes a replica set (ID 0: a new one) or, if Epoch is its
+// present epoch, changes its members or state, which adds 1 to the epoch.
+type PutReplicaSet struct {
+	Set ReplicaSet
+}
+
+// A PutReplicaSetResult is what PutReplicaSet returns.
+type PutReplicaSetResult struct {
+	Set ReplicaSet
+}
+
+// A SetState says what may be done with a replica set.
+type SetState uint8
+
+// The states of a replica set.
+const (
+	Writable SetState = iota
+	ReadOnly
+	Retired
+)
+
+// A ReplicaSet is the ordered stores that hold a blob.
+type ReplicaSet struct {
+	ID      cluster.ReplicaSetID
+	Members []cluster.StoreID
+	Copies  uint8 // what the class asks for; there may be fewer members
+	Epoch   uint32
+	State   SetState
+}
+
+// Collected removes blobs from a replica set's delete queue: its members have
+// deleted them.
+type Collected struct {
+	Set   cluster.ReplicaSetID
+	Blobs []cluster.BlobID
+}
+
+// Touch sets access times, many at a time; one that is not newer is skipped.
+type Touch struct {
+	Inos  []cluster.Ino
+	Atime cluster.Time
+}
+
+// SetXattr sets an extended attribute. How Guarded must not replace one,
+// Exclusive must (RFC 8276 §8.4.3: SETXATTR4_CREATE, SETXATTR4_REPLACE).
+type SetXattr struct {
+	Cred  cluster.Cred
+	Ino   cluster.Ino
+	Name  string
+	Value []byte
+	How   CreateHow
+}
+
+// RemoveXattr removes an extended attribute.
+type RemoveXattr struct {
+	Cred cluster.Cred
+	Ino  cluster.Ino
+	Name string
+}
+
+// An XattrResult is what SetXattr and RemoveXattr return.
+type XattrResult struct {
+	Change cluster.ChangeInfo
+}

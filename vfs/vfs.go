@@ -43,6 +43,9 @@ var Root = File{Volume: cluster.ClusterGroup, Ino: cluster.RootIno}
 // MaxHandle is the largest file handle, in bytes.
 const MaxHandle = 64
 
+// MaxXattr is the largest value of an extended attribute, in bytes.
+const MaxXattr = 64 << 10
+
 // An FSID tells volumes apart for clients (RFC 8881 §5.8.1.9). It is the same on
 // every node and never changes.
 type FSID struct {

@@ -1,0 +1,425 @@
+package memfs
+
+import (
+	"hash/fnv"
+	"sort"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/vfs"
+)
+
+// dir returns the directory f, if cred has the rights want on it.
+func (fs *FS) dir(r *vfs.Request, f vfs.File, want uint32) (*volume, *node, vfs.Errno) {
+	if isRoot(f) {
+		return nil, nil, cluster.EROFS
+	}
+	v, n, errno := fs.node(f)
+	switch {
+	case errno != cluster.OK:
+		return nil, nil, errno
+	case n.attr.Type == cluster.TypeSymlink && want == mayExec:
+		return nil, nil, cluster.ESYMLINK
+	case n.attr.Type != cluster.TypeDirectory:
+		return nil, nil, cluster.ENOTDIR
+	case !allowed(&n.attr, r.Cred(), want):
+		return nil, nil, cluster.EACCES
+	}
+	return v, n, cluster.OK
+}
+
+// child returns what name is in dir.
+func (v *volume) child(dir *node, name string) (*node, vfs.Errno) {
+	if errno := vfs.CheckName(name); errno != cluster.OK {
+		return nil, errno
+	}
+	e := dir.entries[name]
+	if e == nil {
+		return nil, cluster.ENOENT
+	}
+	return v.nodes[e.ino], cluster.OK
+}
+
+// enter gives n the name dir/name, and changes dir.
+func (fs *FS) enter(dir *node, name string, n *node) {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	cookie := h.Sum64()>>1 | 4
+	for taken := true; taken; {
+		taken = false
+		for _, e := range dir.entries {
+			if e.cookie == cookie {
+				cookie, taken = cookie>>1+7, true
+			}
+		}
+	}
+	dir.entries[name] = &entry{cookie: cookie, ino: n.attr.Ino}
+	if n.attr.Type == cluster.TypeDirectory {
+		n.attr.Parent = dir.attr.Ino
+		dir.attr.Nlink++
+	}
+	dir.attr.Size = uint64(len(dir.entries))
+	fs.touch(dir, true)
+}
+
+// leave takes the name dir/name away from n, and changes dir.
+func (fs *FS) leave(dir *node, name string, n *node) {
+	delete(dir.entries, name)
+	if n.attr.Type == cluster.TypeDirectory {
+		dir.attr.Nlink--
+	}
+	dir.attr.Size = uint64(len(dir.entries))
+	fs.touch(dir, true)
+}
+
+// Lookup implements vfs.FS.
+func (fs *FS) Lookup(r *vfs.Request, dir vfs.File, name string) (vfs.File, vfs.Attr, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if isRoot(dir) {
+		if errno := vfs.CheckName(name); errno != cluster.OK {
+			return vfs.File{}, vfs.Attr{}, errno
+		}
+		for _, v := range fs.volumes {
+			if v.name == name {
+				n := v.nodes[cluster.RootIno]
+				return v.file(n), n.attr, nil
+			}
+		}
+		return vfs.File{}, vfs.Attr{}, cluster.ENOENT
+	}
+	v, d, errno := fs.dir(r, dir, mayExec)
+	if errno != cluster.OK {
+		return vfs.File{}, vfs.Attr{}, errno
+	}
+	n, errno := v.child(d, name)
+	if errno != cluster.OK {
+		return vfs.File{}, vfs.Attr{}, errno
+	}
+	return v.file(n), n.attr, nil
+}
+
+// LookupParent implements vfs.FS.
+func (fs *FS) LookupParent(r *vfs.Request, dir vfs.File) (vfs.File, vfs.Attr, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if isRoot(dir) {
+		return vfs.File{}, vfs.Attr{}, cluster.ENOENT
+	}
+	v, d, errno := fs.dir(r, dir, mayExec)
+	if errno != cluster.OK {
+		return vfs.File{}, vfs.Attr{}, errno
+	}
+	if d.attr.Ino == cluster.RootIno {
+		return vfs.Root, fs.rootAttr(), nil
+	}
+	p := v.nodes[d.attr.Parent]
+	if p == nil {
+		return vfs.File{}, vfs.Attr{}, cluster.ESTALE
+	}
+	return v.file(p), p.attr, nil
+}
+
+// Readlink implements vfs.FS.
+func (fs *FS) Readlink(_ *vfs.Request, f vfs.File) (string, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if isRoot(f) {
+		return "", cluster.EINVAL
+	}
+	_, n, errno := fs.node(f)
+	if errno != cluster.OK {
+		return "", errno
+	}
+	if n.attr.Type != cluster.TypeSymlink {
+		return "", cluster.EINVAL
+	}
+	return n.target, nil
+}
+
+// Create implements vfs.FS.
+func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateArgs) (vfs.Created, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	v, d, errno := fs.dir(r, dir, mayExec)
+	if errno != cluster.OK {
+		return vfs.Created{}, errno
+	}
+	n, errno := v.child(d, name)
+	switch errno {
+	case cluster.OK:
+		return fs.existing(r, v, d, n, &args)
+	case cluster.ENOENT:
+	default:
+		return vfs.Created{}, errno
+	}
+	cred, set := r.Cred(), args.Attr
+	switch {
+	case !allowed(&d.attr, cred, mayExec|mayWrite):
+		return vfs.Created{}, cluster.EACCES
+	case args.Type < cluster.TypeRegular || args.Type > cluster.TypeSocket,
+		args.Type == cluster.TypeSymlink && args.Target == "":
+		return vfs.Created{}, cluster.EINVAL
+	case len(args.Target) > cluster.MaxSymlink:
+		return vfs.Created{}, cluster.ENAMETOOLONG
+	case d.attr.Nlink == 0:
+		return vfs.Created{}, cluster.ESTALE
+	case (args.Type == cluster.TypeBlock || args.Type == cluster.TypeChar) && !cred.Root():
+		return vfs.Created{}, cluster.EPERM
+	}
+	made := vfs.Attr{Type: args.Type, UID: cred.UID, GID: cred.GID}
+	inherit := d.attr.Mode&cluster.ModeSetGID != 0
+	if inherit {
+		made.GID = d.attr.GID
+	}
+	if args.Type != cluster.TypeRegular {
+		set.Mask &^= cluster.SetSize
+	}
+	if errno := maySet(&made, cred, &set, true); errno != cluster.OK {
+		return vfs.Created{}, errno
+	}
+	before := d.attr.Change
+	fs.change++
+	n = v.newNode(fs, args.Type, 0)
+	n.attr.UID, n.attr.GID, n.attr.Class = made.UID, made.GID, d.attr.Class
+	n.attr.Major, n.attr.Minor = args.Major, args.Minor
+	n.target, n.attr.Size = args.Target, uint64(len(args.Target))
+	n.verifier = args.Verifier
+	apply(&n.attr, cred, &set, fs.now())
+	if inherit && args.Type == cluster.TypeDirectory {
+		n.attr.Mode |= cluster.ModeSetGID
+	}
+	if set.Mask&cluster.SetSize != 0 {
+		n.resize(set.Size)
+	}
+	if args.Type == cluster.TypeSymlink {
+		n.attr.Mode = 0o777
+	}
+	fs.enter(d, name, n)
+	return vfs.Created{
+		File: v.file(n), Attr: n.attr, Created: true, Set: set.Mask,
+		Dir: vfs.ChangeInfo{Before: before, After: d.attr.Change},
+	}, nil
+}
+
+// existing is Create of a name that is there.
+func (fs *FS) existing(r *vfs.Request, v *volume, d, n *node, args *vfs.CreateArgs) (vfs.Created, error) {
+	c := vfs.Created{File: v.file(n), Dir: vfs.ChangeInfo{Before: d.attr.Change, After: d.attr.Change}}
+	switch {
+	case args.Type != cluster.TypeRegular || args.How == vfs.Guarded:
+		return vfs.Created{}, cluster.EEXIST
+	case args.How == vfs.Exclusive:
+		if n.attr.Type != cluster.TypeRegular || n.verifier != args.Verifier {
+			return vfs.Created{}, cluster.EEXIST
+		}
+		c.Created, c.Set = true, args.Attr.Mask
+	case n.attr.Type == cluster.TypeDirectory:
+		return vfs.Created{}, cluster.EISDIR
+	case n.attr.Type != cluster.TypeRegular:
+		return vfs.Created{}, cluster.ESYMLINK
+	case args.Attr.Mask&cluster.SetSize != 0 && args.Attr.Size == 0:
+		if !allowed(&n.attr, r.Cred(), mayWrite) {
+			return vfs.Created{}, cluster.EACCES
+		}
+		fs.change++
+		n.resize(0)
+		killPriv(&n.attr, r.Cred())
+		fs.touch(n, true)
+		c.Set = cluster.SetSize
+	}
+	c.Attr = n.attr
+	return c, nil
+}
+
+// Link implements vfs.FS.
+func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.ChangeInfo, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if isRoot(f) || f.Volume != dir.Volume {
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EXDEV
+	}
+	_, n, errno := fs.node(f)
+	if errno != cluster.OK {
+		return vfs.Attr{}, vfs.ChangeInfo{}, errno
+	}
+	v, d, errno := fs.dir(r, dir, mayExec|mayWrite)
+	if errno != cluster.OK {
+		return vfs.Attr{}, vfs.ChangeInfo{}, errno
+	}
+	if n.attr.Type == cluster.TypeDirectory {
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EISDIR
+	}
+	switch _, errno := v.child(d, name); errno {
+	case cluster.OK:
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EEXIST
+	case cluster.ENOENT:
+	default:
+		return vfs.Attr{}, vfs.ChangeInfo{}, errno
+	}
+	if n.attr.Nlink == 0 || d.attr.Nlink == 0 {
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.ESTALE
+	}
+	before := d.attr.Change
+	fs.change++
+	fs.enter(d, name, n)
+	n.attr.Nlink++
+	fs.touch(n, false)
+	return n.attr, vfs.ChangeInfo{Before: before, After: d.attr.Change}, nil
+}
+
+// Remove implements vfs.FS.
+func (fs *FS) Remove(r *vfs.Request, dir vfs.File, name string) (vfs.ChangeInfo, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	v, d, errno := fs.dir(r, dir, mayExec|mayWrite)
+	if errno != cluster.OK {
+		return vfs.ChangeInfo{}, errno
+	}
+	n, errno := v.child(d, name)
+	switch {
+	case errno != cluster.OK:
+		return vfs.ChangeInfo{}, errno
+	case sticky(d, n, r.Cred()):
+		return vfs.ChangeInfo{}, cluster.EPERM
+	case len(n.entries) > 0:
+		return vfs.ChangeInfo{}, cluster.ENOTEMPTY
+	}
+	before := d.attr.Change
+	fs.change++
+	fs.leave(d, name, n)
+	fs.unlinked(v, n)
+	return vfs.ChangeInfo{Before: before, After: d.attr.Change}, nil
+}
+
+// unlinked takes one name from n's count.
+func (fs *FS) unlinked(v *volume, n *node) {
+	n.attr.Nlink--
+	if n.attr.Type == cluster.TypeDirectory {
+		n.attr.Nlink = 0
+	}
+	fs.touch(n, false)
+	v.forget(n)
+}
+
+// Rename implements vfs.FS.
+func (fs *FS) Rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vfs.File, toName string) (from, to vfs.ChangeInfo, err error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fromDir.Volume != toDir.Volume {
+		return from, to, cluster.EXDEV
+	}
+	v, fd, errno := fs.dir(r, fromDir, mayExec|mayWrite)
+	if errno != cluster.OK {
+		return from, to, errno
+	}
+	_, td, errno := fs.dir(r, toDir, mayExec|mayWrite)
+	if errno != cluster.OK {
+		return from, to, errno
+	}
+	n, errno := v.child(fd, fromName)
+	if errno != cluster.OK {
+		return from, to, errno
+	}
+	old, errno := v.child(td, toName)
+	if errno != cluster.OK && errno != cluster.ENOENT {
+		return from, to, errno
+	}
+	from = vfs.ChangeInfo{Before: fd.attr.Change, After: fd.attr.Change}
+	to = vfs.ChangeInfo{Before: td.attr.Change, After: td.attr.Change}
+	if old == n {
+		return from, to, nil
+	}
+	isDir := n.attr.Type == cluster.TypeDirectory
+	switch {
+	case sticky(fd, n, r.Cred()):
+		return from, to, cluster.EPERM
+	case isDir && v.inside(td, n):
+		return from, to, cluster.ELOOP
+	case isDir && fd != td && !allowed(&n.attr, r.Cred(), mayWrite):
+		return from, to, cluster.EACCES
+	case td.attr.Nlink == 0:
+		return from, to, cluster.ESTALE
+	}
+	if old != nil {
+		oldDir := old.attr.Type == cluster.TypeDirectory
+		switch {
+		case sticky(td, old, r.Cred()):
+			return from, to, cluster.EPERM
+		case isDir && !oldDir:
+			return from, to, cluster.ENOTDIR
+		case !isDir && oldDir:
+			return from, to, cluster.EISDIR
+		case len(old.entries) > 0:
+			return from, to, cluster.ENOTEMPTY
+		}
+	}
+	fs.change++
+	if old != nil {
+		fs.leave(td, toName, old)
+		fs.unlinked(v, old)
+	}
+	fs.leave(fd, fromName, n)
+	fs.enter(td, toName, n)
+	fs.touch(n, false)
+	from.After, to.After = fd.attr.Change, td.attr.Change
+	return from, to, nil
+}
+
+// inside reports whether d is top or below it.
+func (v *volume) inside(d, top *node) bool {
+	for d != top {
+		if d.attr.Ino == cluster.RootIno {
+			return false
+		}
+		d = v.nodes[d.attr.Parent]
+	}
+	return true
+}
+
+// ReadDir implements vfs.FS.
+func (fs *FS) ReadDir(r *vfs.Request, dir vfs.File, cookie uint64, attrs bool, fn func(*vfs.Dirent) bool) (bool, error) {
+	list, errno := fs.list(r, dir, cookie)
+	if errno != cluster.OK {
+		return false, errno
+	}
+	for i := range list {
+		if !attrs {
+			list[i].Attr = nil
+		}
+		if !fn(&list[i]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// list returns the entries after cookie, in cookie order.
+func (fs *FS) list(r *vfs.Request, f vfs.File, cookie uint64) ([]vfs.Dirent, vfs.Errno) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	var list []vfs.Dirent
+	add := func(v *volume, name string, cookie uint64, n *node, on vfs.Ino) {
+		a := n.attr
+		list = append(list, vfs.Dirent{
+			Cookie: cookie, Name: name, File: v.file(n), Type: a.Type, Attr: &a, MountedOn: on,
+		})
+	}
+	if isRoot(f) {
+		for id, v := range fs.volumes {
+			if c := uint64(id) + 2; c > cookie {
+				add(v, v.name, c, v.nodes[cluster.RootIno], vfs.CoveredBy(id))
+			}
+		}
+	} else {
+		v, d, errno := fs.dir(r, f, mayRead)
+		if errno != cluster.OK {
+			return nil, errno
+		}
+		for name, e := range d.entries {
+			if e.cookie > cookie {
+				add(v, name, e.cookie, v.nodes[e.ino], e.ino)
+			}
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Cookie < list[j].Cookie })
+	return list, cluster.OK
+}

@@ -1,0 +1,85 @@
+# Hawser's targets. `make help` lists them.
+
+GO      ?= go
+BIN     := $(CURDIR)/bin
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+
+# What the kernel-client tests need of Debian: kernels that run as processes,
+# hosts in network namespaces, the mount helpers, and the programs that do the work.
+PACKAGES := user-mode-linux kmod iproute2 nfs-common sqlite3 git ca-certificates
+
+.DEFAULT_GOAL := help
+
+## help: list the targets
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## build: build bin/hawser
+build:
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/hawser ./cmd/hawser
+
+## run: start a three-node cluster on this machine, print the mount line, stop on Ctrl-C (data stays in ./bin/dev)
+run: build
+	@exec $(BIN)/hawser dev --dir $(BIN)/dev
+
+## test: install what the tests need, and run them all, kernel clients included
+test: packages
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /tools/systest)
+	$(GO) test -count=1 -timeout 60m -v ./tools/systest
+
+## test-short: the tests that need no root and no kernel client
+test-short:
+	$(GO) test -short ./...
+
+## lint: formatting, vet, staticcheck, the layer rules, and that generated files are current
+lint: $(BIN)/staticcheck $(BIN)/gofumpt
+	@test -z "$$($(BIN)/gofumpt -l . | tee /dev/stderr)" || { echo 'run make fmt'; exit 1; }
+	$(GO) vet ./...
+	$(BIN)/staticcheck ./...
+	cd tools/lint && $(GO) vet ./... && $(GO) test -count=1 ./...
+	$(GO) mod verify >/dev/null
+	$(GO) mod tidy -diff
+
+## fmt: format the code
+fmt: $(BIN)/gofumpt
+	$(BIN)/gofumpt -w .
+
+## generate: make the generated files anew
+generate:
+	$(GO) generate ./...
+
+## bench: run the benchmarks
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+## fuzz: fuzz each decoder for FUZZTIME (default 10s)
+FUZZTIME ?= 10s
+fuzz:
+	@for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+		done; \
+	done
+
+## clean: remove what was built, and the cluster of `make run` with its data
+clean:
+	rm -rf $(BIN)
+
+packages:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+		if [ -n "$$missing" ]; then \
+			echo "installing$$missing"; apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
+		fi; \
+	else \
+		echo 'NOT ROOT, OR NOT DEBIAN: the kernel-client tests need root and: $(PACKAGES)'; \
+	fi
+
+$(BIN)/staticcheck: tools/lint/go.mod
+	cd tools/lint && $(GO) build -o $@ honnef.co/go/tools/cmd/staticcheck
+
+$(BIN)/gofumpt: tools/lint/go.mod
+	cd tools/lint && $(GO) build -o $@ mvdan.cc/gofumpt
+
+.PHONY: help build run test test-short lint fmt generate bench fuzz clean packages

@@ -138,6 +138,10 @@ type SetClass struct {
 // An AttrResult is what SetAttr, SetClass, CommitExtents, Punch and Clone return.
 type AttrResult struct {
 	Attr cluster.Attr
+	// More says that Punch or Clone stopped at its bound: the caller repeats
+	// Punch as it was, and goes on with Clone after the first Done bytes.
+	More bool
+	Done uint64 // bytes that Clone has cloned
 }
 
 // A NewBlob is a blob that all members of its replica set hold durably.
@@ -170,19 +174,23 @@ type CommitExtents struct {
 }
 
 // Punch makes [Off, Off+Len) a hole without changing the size; or, with
-// Extend, makes the file at least Off+Len long (ALLOCATE).
+// Extend, makes the file at least Off+Len long (ALLOCATE). It frees at most
+// MaxPunch extents, the last ones of the range, and says whether more remain.
 type Punch struct {
 	Ino      cluster.Ino
 	Off, Len uint64
 	Extend   bool
+	KillPriv bool // as in CommitExtents
 }
 
 // Clone makes [DstOff, DstOff+Len) of Dst share the data of [SrcOff,
-// SrcOff+Len) of Src. Len 0 is to the end of Src.
+// SrcOff+Len) of Src. Len 0 is to the end of Src. It clones at most MaxClone
+// extents, the first ones of the range, and says how far it came.
 type Clone struct {
 	Src, Dst       cluster.Ino
 	SrcOff, DstOff uint64
 	Len            uint64
+	KillPriv       bool // as in CommitExtents
 }
 
 // A LockOwner names who holds a byte-range lock, across front-ends and their

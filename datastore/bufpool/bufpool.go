@@ -1,0 +1,66 @@
+// Package bufpool keeps payload buffers for reuse, in size classes from 4 KiB
+// to a little over the largest blob.
+package bufpool
+
+import (
+	"math/bits"
+	"sync"
+
+	"github.com/hawserfs/hawser/cluster"
+)
+
+const (
+	minShift = 12
+	classes  = 11
+	// A blob with its checksums, header and alignment.
+	largest = cluster.MaxBlob + 64<<10
+)
+
+// A Buffer is a buffer of the pool. B may be resliced and replaced by a part
+// of itself; Release gives back what Get made.
+type Buffer struct {
+	B     []byte
+	full  []byte
+	class int8
+}
+
+var pools [classes + 1]sync.Pool
+
+// Get returns a buffer with len(B) = n. Its bytes are arbitrary.
+func Get(n int) *Buffer {
+	c := classOf(n)
+	if c < 0 {
+		return &Buffer{B: make([]byte, n), class: -1}
+	}
+	b, _ := pools[c].Get().(*Buffer)
+	if b == nil {
+		size := 1 << (minShift + c)
+		if c == classes {
+			size = largest
+		}
+		b = &Buffer{full: make([]byte, size), class: int8(c)}
+	}
+	b.B = b.full[:n]
+	return b
+}
+
+// Release gives the buffer back. Nothing may refer to its bytes any more.
+func (b *Buffer) Release() {
+	if b == nil || b.class < 0 {
+		return
+	}
+	b.B = nil
+	pools[b.class].Put(b)
+}
+
+func classOf(n int) int {
+	switch {
+	case n > largest:
+		return -1
+	case n > 1<<(minShift+classes-1):
+		return classes
+	case n <= 1<<minShift:
+		return 0
+	}
+	return bits.Len(uint(n-1)) - minShift
+}

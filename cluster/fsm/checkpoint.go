@@ -111,7 +111,11 @@ func (m *Machine) Restore(dir string) error {
 	if err != nil {
 		return errors.Join(err, fs.RemoveAll(path))
 	}
-	m.install(s)
+	if err := m.install(s); err != nil {
+		s.obsolete.Store(true)
+		s.release()
+		return fmt.Errorf("fsm: load checkpoint %s: %w", path, err)
+	}
 	old.obsolete.Store(true)
 	old.release()
 	index, _ := m.Applied()

@@ -293,7 +293,7 @@ func (m *Machine) commit(index, term uint64) {
 		panic(fatalError{err})
 	}
 	o.reset()
-	m.writers.publish(false)
+	m.writers.publish()
 	m.mu.Lock()
 	m.index, m.term = index, term
 	m.mu.Unlock()

@@ -72,6 +72,17 @@ func (s *Snapshot) Close() error {
 	return err
 }
 
+// dbReader reads a store that its user holds open.
+type dbReader struct{ db pebble.Reader }
+
+// Get implements Reader.
+func (r dbReader) Get(dst, key []byte) (value []byte, ok bool) { return dbGet(r.db, dst, key) }
+
+// Ascend implements Reader.
+func (r dbReader) Ascend(lower, upper []byte, fn func(key, value []byte) bool) {
+	dbAscend(r.db, lower, upper, fn)
+}
+
 func dbGet(db pebble.Reader, dst, key []byte) (value []byte, ok bool) {
 	v, closer, err := db.Get(key)
 	if err != nil {

@@ -109,7 +109,10 @@ func Open(o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.install(s)
+	if err := m.install(s); err != nil {
+		s.release()
+		return nil, fmt.Errorf("fsm: load state %s: %w", s.path, err)
+	}
 	return m, nil
 }
 
@@ -203,25 +206,38 @@ func readConfiguration(db pebble.Reader) (index uint64, configuration []byte) {
 	return 0, nil
 }
 
-// install makes s the present state and loads what is kept of it in memory.
-func (m *Machine) install(s *state) {
+// install makes s the present state and loads what is kept of it in memory. If
+// that fails, nothing has changed.
+func (m *Machine) install(s *state) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case fatalError:
+			err = p // nothing rests on s yet
+		default:
+			panic(p)
+		}
+	}()
 	index, term := readApplied(s.db)
 	confIndex, configuration := readConfiguration(s.db)
+	var loaded writerTable
+	if err := loaded.load(dbReader{s.db}); err != nil {
+		return err
+	}
+
+	m.writers.replace(&loaded)
 	m.tx.db = s.db
 	m.tx.writers = &m.writers
 	m.tx.overlay.reset()
 	if m.tx.result == nil {
 		m.tx.result = make([]byte, 0, 4096)
 	}
-	m.writers.load(&m.tx)
-	if err := m.tx.closeIters(); err != nil {
-		panic(fatalError{err})
-	}
-	m.current.Store(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.current.Store(s)
 	m.index, m.term = index, term
 	m.confIndex, m.configuration = confIndex, configuration
+	return nil
 }
 
 // Close implements cluster.StateMachine. It waits for the readers under way.

@@ -125,7 +125,7 @@ func (m *Machine) dropLanes(w *writerState) {
 }
 
 func (m *Machine) storeWriter(w *writerState) {
-	w.dirty = true
+	m.writers.touch(w)
 	m.tx.keyBuf = appendWriterKey(m.tx.keyBuf[:0], w.ID)
 	m.tx.valBuf = appendWriter(m.tx.valBuf[:0], &w.Writer)
 	m.tx.overlay.put(m.tx.keyBuf, m.tx.valBuf, ovSet)

@@ -78,6 +78,7 @@ func LoadWriters(r Reader, fn func(Writer) bool) {
 // writerState is a writer as the apply goroutine has it.
 type writerState struct {
 	Writer
+	pos   int      // in writerTable.list
 	seqs  []uint64 // last command of each lane, 0 for none
 	dirty bool     // changed in this batch
 }
@@ -99,65 +100,93 @@ func (w *writerState) setSeq(lane uint16, seq uint64) {
 // writerTable is the apply goroutine's copy of the writers, and a published
 // one for everybody else.
 type writerTable struct {
-	byID map[cluster.WriterID]*writerState
-	list []*writerState // by id
-	next cluster.WriterID
+	byID  map[cluster.WriterID]*writerState
+	list  []*writerState // by id
+	next  cluster.WriterID
+	dirty []*writerState // changed in this batch
 
 	mu        sync.RWMutex
-	published []Writer // by id; replaced, never changed
+	published []Writer // as list
 }
 
 // load reads the table from r.
-func (t *writerTable) load(r Reader) {
+func (t *writerTable) load(r Reader) error {
 	t.byID = make(map[cluster.WriterID]*writerState)
-	t.list = nil
 	t.next = 1
-	if v, ok := r.Get(nil, keyNextWriter); ok && len(v) == 4 {
+	if v, ok := r.Get(nil, keyNextWriter); ok {
+		if len(v) != 4 {
+			return errCorruptRecord(keyNextWriter)
+		}
 		t.next = cluster.WriterID(binary.BigEndian.Uint32(v))
 	}
+	var err error
 	r.Ascend([]byte{writerPrefix}, []byte{writerPrefix + 1}, func(key, value []byte) bool {
-		id := cluster.WriterID(binary.BigEndian.Uint32(key[1:]))
-		if len(key) == 5 {
+		d := codec.NewDec(key[1:])
+		id := cluster.WriterID(d.Uint32())
+		switch {
+		case d.Len() == 0:
 			w, ok := decodeWriter(id, value)
-			if !ok {
-				panic(fatalError{errCorruptRecord(key)})
+			if !ok || d.Err() != nil || id >= t.next {
+				err = errCorruptRecord(key)
+				return false
 			}
 			t.add(&writerState{Writer: w})
-			return true
+		default:
+			lane := d.Uint16()
+			w := t.byID[id]
+			v := codec.NewDec(value)
+			seq := v.Uvarint()
+			if d.Done() != nil || v.Err() != nil || w == nil || lane >= MaxLanes {
+				err = errCorruptRecord(key)
+				return false
+			}
+			w.setSeq(lane, seq)
 		}
-		d := codec.NewDec(value)
-		seq := d.Uvarint()
-		w := t.byID[id]
-		if len(key) != 7 || d.Err() != nil || w == nil {
-			panic(fatalError{errCorruptRecord(key)})
-		}
-		w.setSeq(binary.BigEndian.Uint16(key[5:]), seq)
 		return true
 	})
-	t.publish(true)
+	return err
 }
 
 func (t *writerTable) add(w *writerState) {
+	w.pos = len(t.list)
 	t.byID[w.ID] = w
 	t.list = append(t.list, w)
+	t.touch(w)
 }
 
-// publish makes the batch's changes visible to Writers.
-func (t *writerTable) publish(all bool) {
-	dirty := all
-	for _, w := range t.list {
-		dirty = dirty || w.dirty
-		w.dirty = false
+// touch notes that w has changed in this batch.
+func (t *writerTable) touch(w *writerState) {
+	if !w.dirty {
+		w.dirty = true
+		t.dirty = append(t.dirty, w)
 	}
-	if !dirty {
+}
+
+// publish makes the batch's changes visible to get and all.
+func (t *writerTable) publish() {
+	if len(t.dirty) == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.published = t.published[:0]
-	for _, w := range t.list {
-		t.published = append(t.published, w.Writer)
+	for _, w := range t.dirty { // new ones by id
+		if w.pos < len(t.published) {
+			t.published[w.pos] = w.Writer
+		} else {
+			t.published = append(t.published, w.Writer)
+		}
+		w.dirty = false
 	}
+	t.dirty = t.dirty[:0]
+}
+
+// replace makes the table what loaded is.
+func (t *writerTable) replace(loaded *writerTable) {
+	t.mu.Lock()
+	t.published = nil
+	t.mu.Unlock()
+	t.byID, t.list, t.next, t.dirty = loaded.byID, loaded.list, loaded.next, loaded.dirty
+	t.publish()
 }
 
 // get returns the published writer id.

@@ -85,7 +85,8 @@ func (c Punch) AppendTo(dst []byte) []byte {
 	dst = codec.AppendUvarint(dst, uint64(c.Ino))
 	dst = codec.AppendUvarint(dst, c.Off)
 	dst = codec.AppendUvarint(dst, c.Len)
-	return codec.AppendBool(dst, c.Extend)
+	dst = codec.AppendBool(dst, c.Extend)
+	return codec.AppendBool(dst, c.KillPriv)
 }
 
 func (c *Punch) decode(d *codec.Dec) {
@@ -93,6 +94,7 @@ func (c *Punch) decode(d *codec.Dec) {
 	c.Off = d.Uvarint()
 	c.Len = d.Uvarint()
 	c.Extend = d.Bool()
+	c.KillPriv = d.Bool()
 }
 
 // Kind returns KindClone.
@@ -104,7 +106,8 @@ func (c Clone) AppendTo(dst []byte) []byte {
 	dst = codec.AppendUvarint(dst, uint64(c.Dst))
 	dst = codec.AppendUvarint(dst, c.SrcOff)
 	dst = codec.AppendUvarint(dst, c.DstOff)
-	return codec.AppendUvarint(dst, c.Len)
+	dst = codec.AppendUvarint(dst, c.Len)
+	return codec.AppendBool(dst, c.KillPriv)
 }
 
 func (c *Clone) decode(d *codec.Dec) {
@@ -113,6 +116,7 @@ func (c *Clone) decode(d *codec.Dec) {
 	c.SrcOff = d.Uvarint()
 	c.DstOff = d.Uvarint()
 	c.Len = d.Uvarint()
+	c.KillPriv = d.Bool()
 }
 
 // Kind returns KindReleaseUnlinked.

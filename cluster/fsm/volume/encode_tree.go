@@ -219,7 +219,10 @@ func (c *SetClass) decode(d *codec.Dec) {
 }
 
 // AppendTo appends the result's encoding to dst.
-func (r AttrResult) AppendTo(dst []byte) []byte { return appendAttr(dst, &r.Attr) }
+func (r AttrResult) AppendTo(dst []byte) []byte {
+	dst = codec.AppendBool(appendAttr(dst, &r.Attr), r.More)
+	return codec.AppendUvarint(dst, r.Done)
+}
 
 // DecodeAttrResult decodes the result of a SetAttr, SetClass, CommitExtents,
 // Punch or Clone that did not fail.
@@ -227,6 +230,8 @@ func DecodeAttrResult(body []byte) (AttrResult, error) {
 	d := codec.NewDec(body)
 	var r AttrResult
 	decodeAttr(&d, &r.Attr)
+	r.More = d.Bool()
+	r.Done = d.Uvarint()
 	return r, d.Done()
 }
 

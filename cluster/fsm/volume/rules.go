@@ -1,0 +1,30 @@
+package volume
+
+// A rule is one of the checks that the safety of data rests on. Tests switch
+// rules off, one at a time, to show that they would notice.
+type rule uint32
+
+// The rules.
+const (
+	ruleOwnBlob    rule = 1 << iota // a commit has blobs of its own writer only
+	ruleLowWater                    // … that are not below the low-water mark
+	ruleOnce                        // … that are not committed already
+	ruleNotGarbage                  // … that are not in the delete queue
+	ruleEpoch                       // … put at the present epoch of their set
+	ruleWritable                    // … which is writable
+	ruleNewBlob                     // an extent's blob comes with the command
+	ruleBlobBounds                  // an extent lies within its blob
+	ruleCollect                     // the delete queue keeps what its writer may still commit
+	ruleQuiet                       // members of a set with blobs change only while it is read-only
+	ruleRetire                      // a set with blobs is not retired
+	ruleSetEpoch                    // a set changes only from its present epoch
+	ruleConflict                    // locks of different owners exclude each other
+	ruleReclaim                     // only locks of an earlier incarnation are reclaimed
+	ruleHeld                        // an unlinked file stays while a writer may have it open
+)
+
+// rulesOff has the rules that a test has switched off.
+var rulesOff rule
+
+// on reports whether a rule is in force: always, but in tests.
+func on(r rule) bool { return rulesOff&r == 0 }

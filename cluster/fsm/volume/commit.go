@@ -131,26 +131,15 @@ func loadFile(tx *fsm.Tx, ino cluster.Ino) (inode, cluster.Errno) {
 
 // written stores n after a change of its data and appends the result r with
 // its attributes.
-func written(tx *fsm.Tx, n *inode, mtime cluster.Time, killPriv bool, r AttrResult, dst []byte) ([]byte, cluster.Errno) {
+func written(tx *fsm.Tx, n *inode, mtime cluster.Time, kill bool, r AttrResult, dst []byte) ([]byte, cluster.Errno) {
 	n.modify(tx)
 	if mtime != 0 {
 		n.Mtime = mtime
 	}
-	if killPriv {
-		n.Mode = unprivileged(n.Mode)
+	if kill {
+		n.Mode = killPriv(n.Mode)
 	}
 	storeInode(tx, n)
 	r.Attr = n.Attr
 	return r.AppendTo(dst), cluster.OK
-}
-
-// unprivileged returns mode as a write by an unprivileged user leaves it: a
-// set-group-id bit without group execution is no privilege.
-func unprivileged(mode uint32) uint32 {
-	const groupExec = 0o010
-	mode &^= cluster.ModeSetUID
-	if mode&groupExec != 0 {
-		mode &^= cluster.ModeSetGID
-	}
-	return mode
 }

@@ -1,0 +1,177 @@
+package volume
+
+import (
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+)
+
+// Extents calls fn for each extent of ino in [off, end), cut to it, in order,
+// until it returns false. What is between them is a hole. Bytes is valid
+// during the call.
+func (v View) Extents(ino cluster.Ino, off, end uint64, fn func(e *Extent) bool) {
+	ascendExtents(v.Reader, ino, off, func(e *Extent) bool {
+		if e.Off >= end {
+			return false
+		}
+		c := e.cut(off, end)
+		return fn(&c)
+	})
+}
+
+// Blob returns the record of a blob, and whether any extent refers to it.
+func (v View) Blob(id cluster.BlobID) (Blob, bool) { return loadBlob(v.Reader, id) }
+
+// ReplicaSet returns a replica set, and whether there is one.
+func (v View) ReplicaSet(id cluster.ReplicaSetID) (ReplicaSet, bool) { return loadSet(v.Reader, id) }
+
+// ReplicaSets returns all replica sets, by id.
+func (v View) ReplicaSets() []ReplicaSet {
+	var sets []ReplicaSet
+	v.Ascend([]byte{prefixSet}, []byte{prefixSet + 1}, func(_, val []byte) bool {
+		sets = append(sets, mustDecodeSet(val))
+		return true
+	})
+	return sets
+}
+
+// SetBlobs calls fn for each blob on a replica set above after, by id, until
+// it returns false.
+func (v View) SetBlobs(set cluster.ReplicaSetID, after cluster.BlobID, fn func(id cluster.BlobID) bool) {
+	if after == ^cluster.BlobID(0) {
+		return
+	}
+	v.ascendSetBlobs(prefixSetBlob, set, after+1, func(id cluster.BlobID, _ []byte) bool { return fn(id) })
+}
+
+func (v View) ascendSetBlobs(prefix byte, set cluster.ReplicaSetID, from cluster.BlobID, fn func(id cluster.BlobID, val []byte) bool) {
+	v.Ascend(appendSetBlobKey(nil, prefix, set, from), appendSetBlobKey(nil, prefix, set+1, 0), func(key, val []byte) bool {
+		_, id, ok := parseSetBlobKey(key)
+		if !ok {
+			damaged("a blob of replica set", uint64(set))
+		}
+		return fn(id, val)
+	})
+}
+
+// Garbage is a blob that nothing refers to any more.
+type Garbage struct {
+	Set   cluster.ReplicaSetID
+	Blob  cluster.BlobID
+	Index uint64       // of the command that took its last reference
+	Time  cluster.Time // of that command
+}
+
+// Garbage calls fn for each blob of a replica set's delete queue that may be
+// deleted from the members, by id, until it returns false. Those that their
+// writer is not past yet are left out: it is soon.
+func (v View) Garbage(set cluster.ReplicaSetID, fn func(g Garbage) bool) {
+	writers := make(map[cluster.WriterID]fsm.Writer)
+	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
+		writers[w.ID] = w
+		return true
+	})
+	v.ascendSetBlobs(prefixGarbage, set, 0, func(id cluster.BlobID, val []byte) bool {
+		w, known := writers[id.Writer()]
+		if !final(id, w, known) {
+			return true
+		}
+		g, ok := decodeGarbage(val)
+		if !ok {
+			damaged("garbage blob", uint64(id))
+		}
+		return fn(Garbage{Set: set, Blob: id, Index: g.Index, Time: g.Time})
+	})
+}
+
+// Deletable reports whether a blob's copies may be deleted, wherever they are:
+// nothing refers to it, and its writer is fenced or past it, so that nothing
+// ever will. Once true it stays so. It must be asked at a read index that is
+// taken after the copy was seen.
+func (v View) Deletable(id cluster.BlobID) bool {
+	// The writer first: what is below its mark then is decided in what is
+	// read next.
+	w, known := fsm.LoadWriter(v.Reader, id.Writer())
+	if !final(id, w, known) {
+		return false
+	}
+	_, used := loadBlob(v.Reader, id)
+	return !used
+}
+
+// Unlinked is an inode without a name.
+type Unlinked struct {
+	Ino     cluster.Ino
+	Holders []cluster.WriterID // that may have it open; none: it can be reaped
+}
+
+// Unlinked calls fn for each inode without a name, until it returns false.
+func (v View) Unlinked(fn func(u Unlinked) bool) {
+	v.Ascend(appendUnlinkedBound(nil, unlinkedHeld), appendUnlinkedBound(nil, unlinkedReady+1), func(key, val []byte) bool {
+		_, ino, ok := parseUnlinkedKey(key)
+		if !ok {
+			damaged("the unlinked inode", uint64(ino))
+		}
+		return fn(Unlinked{Ino: ino, Holders: appendHolders(nil, ino, val)})
+	})
+}
+
+// Reapable reports whether a Reap would do anything now: an inode can be
+// reaped, or is held by a writer that is fenced.
+func (v View) Reapable() bool {
+	if _, ok := firstReady(v.Reader); ok {
+		return true
+	}
+	live := make(map[cluster.WriterID]bool)
+	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
+		live[w.ID] = !w.Fenced
+		return true
+	})
+	found := false
+	v.Unlinked(func(u Unlinked) bool {
+		for _, w := range u.Holders {
+			found = found || !live[w]
+		}
+		return !found
+	})
+	return found
+}
+
+// Locks calls fn for each lock on ino by where it starts, until it returns
+// false. Wire is valid during the call.
+func (v View) Locks(ino cluster.Ino, fn func(l *LockInfo) bool) { ascendLocks(v.Reader, ino, fn) }
+
+// Conflict returns a lock that keeps owner from getting [start, end] of ino.
+func (v View) Conflict(ino cluster.Ino, owner LockOwner, start, end uint64, exclusive bool) (LockInfo, bool) {
+	want := LockInfo{Ino: ino, Owner: owner, Start: start, End: end, Exclusive: exclusive}
+	var found LockInfo
+	has := false
+	ascendLocks(v.Reader, ino, func(l *LockInfo) bool {
+		if l.Start > end {
+			return false
+		}
+		if l.conflicts(&want) {
+			found, has = *l, true
+			found.Wire = append([]byte(nil), l.Wire...)
+			return false
+		}
+		return true
+	})
+	return found, has
+}
+
+// NodeLocks reports whether fenced writers of node still have locks: those
+// that ReleaseNode drops.
+func (v View) NodeLocks(node cluster.NodeID) bool {
+	found := false
+	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
+		if w.Node == node && w.Fenced {
+			prefix := appendHolderBound(nil, w.ID)
+			v.Ascend(prefix, appendHolderBound(nil, w.ID+1), func(_, _ []byte) bool {
+				found = true
+				return false
+			})
+		}
+		return !found
+	})
+	return found
+}

@@ -115,21 +115,29 @@ func (v View) Unlinked(fn func(u Unlinked) bool) {
 	})
 }
 
-// Reapable reports whether a Reap would do anything now: an inode can be
-// reaped, or is held by a writer that is fenced.
-func (v View) Reapable() bool {
+// Reapable reports whether a Reap of time now would find anything to do: an
+// inode that can be reaped, or one whose holders are gone.
+func (v View) Reapable(now cluster.Time) bool {
 	if _, ok := firstReady(v.Reader); ok {
 		return true
 	}
-	live := make(map[cluster.WriterID]bool)
+	fenced := make(map[cluster.WriterID]cluster.NodeID)
+	opened := make(map[cluster.NodeID]cluster.Time) // of live writers
 	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
-		live[w.ID] = !w.Fenced
+		if w.Fenced {
+			fenced[w.ID] = w.Node
+		} else {
+			opened[w.Node] = w.Opened
+		}
 		return true
 	})
 	found := false
 	v.Unlinked(func(u Unlinked) bool {
 		for _, w := range u.Holders {
-			found = found || !live[w]
+			if node, ok := fenced[w]; ok {
+				at, heir := opened[node]
+				found = found || !heir || now > at+reclaimTime
+			}
 		}
 		return !found
 	})

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/hawserfs/hawser/cluster"
 )
@@ -120,62 +119,5 @@ func (m *Machine) Restore(dir string) error {
 	old.release()
 	index, _ := m.Applied()
 	m.notify(index, []any{Restored{}})
-	return nil
-}
-
-func markReady(fs vfs.FS, dir string) error {
-	f, err := fs.Create(fs.PathJoin(dir, readyName), vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return syncDir(fs, dir)
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	f, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// syncAll makes the files of a folder durable, and their names.
-func syncAll(fs vfs.FS, dir string) error {
-	names, err := fs.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		f, err := fs.OpenReadWrite(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
-	}
-	return syncDir(fs, dir)
-}
-
-// mkdirSynced makes a folder and its parents, durably.
-func mkdirSynced(fs vfs.FS, dir string) error {
-	var made []string // whose parents have a new name
-	for p := dir; ; p = fs.PathDir(p) {
-		if _, err := fs.Stat(p); err == nil || fs.PathDir(p) == p {
-			break
-		}
-		made = append(made, p)
-	}
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, p := range made {
-		if err := syncDir(fs, fs.PathDir(p)); err != nil {
-			return err
-		}
-	}
 	return nil
 }

@@ -31,7 +31,21 @@ func (s script) AppendTo(dst []byte) []byte { return append(dst, s...) }
 //	fail ERRNO, panic, emit X, writer ID, live, big BYTES, index, time
 type scriptCore struct{}
 
+// store is what a script works on: a Tx, or the model of one.
+type store interface {
+	Reader
+	Set(key, value []byte)
+	Delete(key []byte)
+	DeleteRange(lower, upper []byte, limit int) (n int, more bool)
+	Result(e cluster.Errno) []byte
+	Emit(event any)
+}
+
 func (scriptCore) Apply(tx *Tx, index uint64, env *Envelope, body []byte) []byte {
+	return runScript(tx, index, env, body)
+}
+
+func runScript(tx store, index uint64, env *Envelope, body []byte) []byte {
 	out := tx.Result(cluster.OK)
 	for op := range strings.SplitSeq(string(body), ";") {
 		f := strings.Fields(op)
@@ -96,18 +110,18 @@ func (scriptCore) Apply(tx *Tx, index uint64, env *Envelope, body []byte) []byte
 		case "emit":
 			tx.Emit(f[1])
 		case "writer":
-			w, ok := tx.Writer(cluster.WriterID(num(1)))
+			w, ok := tx.(*Tx).Writer(cluster.WriterID(num(1)))
 			out = fmt.Appendf(out, " %s lwm=%d fenced=%v ok=%v", w.Node, w.LowWater, w.Fenced, ok)
 		case "live":
-			for _, w := range tx.LiveWriters() {
+			for _, w := range tx.(*Tx).LiveWriters() {
 				out = fmt.Appendf(out, " %d", w.ID)
 			}
 		case "big":
 			out = append(out, make([]byte, num(1))...)
 		case "index":
-			out = fmt.Appendf(out, " %d %d %d", index, tx.Index(), env.Seq)
+			out = fmt.Appendf(out, " %d %d %d", index, tx.(*Tx).Index(), env.Seq)
 		case "time":
-			out = fmt.Appendf(out, " %d", tx.Time())
+			out = fmt.Appendf(out, " %d", tx.(*Tx).Time())
 		default:
 			return tx.Result(cluster.EINVAL)
 		}

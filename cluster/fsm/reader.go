@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -99,6 +100,9 @@ func dbGet(db pebble.Reader, dst, key []byte) (value []byte, ok bool) {
 }
 
 func dbAscend(db pebble.Reader, lower, upper []byte, fn func(key, value []byte) bool) {
+	if upper != nil && bytes.Compare(lower, upper) >= 0 {
+		return
+	}
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		panic(fatalError{err})

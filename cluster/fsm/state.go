@@ -83,6 +83,7 @@ func Open(o Options) (*Machine, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
+	o.FS = orderedFS{o.FS}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 64 << 20
 	}

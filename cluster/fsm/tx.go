@@ -123,6 +123,9 @@ func checkKey(key []byte) {
 // Ascend implements Reader. fn may read and write: a key written ahead of the
 // walk is met by it, one deleted ahead is not. A nil upper is no bound.
 func (tx *Tx) Ascend(lower, upper []byte, fn func(key, value []byte) bool) {
+	if upper != nil && bytes.Compare(lower, upper) >= 0 {
+		return
+	}
 	it := tx.acquireIter(lower, upper)
 	defer tx.releaseIter()
 	o := &tx.overlay

@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+	"github.com/hawserfs/hawser/cluster/fsm/codec"
+)
+
+// A View reads the registry through a Reader. Each call decodes records: who
+// asks for every request keeps what it needs and follows the events.
+type View struct{ fsm.Reader }
+
+// Cluster returns the cluster's identity, once InitCluster has been applied.
+func (v View) Cluster() (Cluster, bool) {
+	h, ok := loadHead(v.Reader)
+	return h.Cluster, ok
+}
+
+// Node returns a node, also one that was removed.
+func (v View) Node(id cluster.NodeID) (Node, bool) {
+	value, ok := v.Get(nil, nodeKey(nil, id))
+	if !ok {
+		return Node{}, false
+	}
+	return decodeNode(value)
+}
+
+// Nodes returns all nodes by name, those too that were removed.
+func (v View) Nodes() []Node {
+	return list(v, 'N', decodeNode)
+}
+
+// Store returns a store.
+func (v View) Store(id cluster.StoreID) (Store, bool) {
+	value, ok := v.Get(nil, storeKey(nil, id))
+	if !ok {
+		return Store{}, false
+	}
+	return decodeStore(value)
+}
+
+// StoreByUUID returns the store that has the UUID.
+func (v View) StoreByUUID(id UUID) (Store, bool) {
+	value, ok := v.Get(nil, uuidKey(nil, &id))
+	if !ok || len(value) != 4 {
+		return Store{}, false
+	}
+	return v.Store(cluster.StoreID(binary.BigEndian.Uint32(value)))
+}
+
+// Stores returns all stores by number.
+func (v View) Stores() []Store {
+	return list(v, 'S', decodeStore)
+}
+
+// Volume returns a volume.
+func (v View) Volume(id cluster.VolumeID) (Volume, bool) {
+	value, ok := v.Get(nil, volumeKey(nil, id))
+	if !ok {
+		return Volume{}, false
+	}
+	return decodeVolume(value)
+}
+
+// VolumeByName returns the volume that has the name.
+func (v View) VolumeByName(name string) (Volume, bool) {
+	value, ok := v.Get(nil, nameKey(nil, name))
+	if !ok || len(value) != 4 {
+		return Volume{}, false
+	}
+	return v.Volume(cluster.VolumeID(binary.BigEndian.Uint32(value)))
+}
+
+// Volumes returns all volumes by number.
+func (v View) Volumes() []Volume {
+	return list(v, 'V', decodeVolume)
+}
+
+// Clients returns the owners of a node's client records.
+func (v View) Clients(node cluster.NodeID) [][]byte {
+	var owners [][]byte
+	prefix := clientPrefix(nil, node)
+	v.Ascend(prefix, codec.AppendUpper(nil, prefix), func(key, _ []byte) bool {
+		owners = append(owners, bytes.Clone(key[len(prefix):]))
+		return true
+	})
+	return owners
+}
+
+func list[T any](v View, prefix byte, decode func([]byte) (T, bool)) []T {
+	var all []T
+	v.Ascend([]byte{prefix}, []byte{prefix + 1}, func(_, value []byte) bool {
+		if t, ok := decode(value); ok {
+			all = append(all, t)
+		}
+		return true
+	})
+	return all
+}

@@ -1,0 +1,176 @@
+package nfs4
+
+import (
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/nfsd/proto"
+	"github.com/hawserfs/hawser/nfsd/state"
+	"github.com/hawserfs/hawser/vfs"
+)
+
+// stateid takes a stateid4.
+func (c *compound) stateid() state.Stateid { return state.DecodeStateid(c.d) }
+
+// resolve replaces the special stateid that means the current one (RFC 8881
+// §16.2.3.1.2). Its seqid is not compared: that of the request is 1, always.
+func (c *compound) resolve(sid state.Stateid) state.Stateid {
+	if sid == state.Current && c.hasSid {
+		sid = c.sid
+		sid.Seq = 0
+	}
+	return sid
+}
+
+// setStateid makes sid the current stateid.
+func (c *compound) setStateid(sid state.Stateid) { c.sid, c.hasSid = sid, true }
+
+// checkIO says whether the stateid, or for a special one the user, has access to
+// f's data: proto.ShareAccessRead or proto.ShareAccessWrite.
+func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.Status {
+	sid = c.resolve(sid)
+	want := vfs.AccessRead
+	if access == proto.ShareAccessWrite {
+		want = vfs.AccessModify
+	}
+	if !sid.Special() {
+		st := c.p.state.CheckIO(c.client, sid, f, access)
+		if st != proto.ErrOpenmode || access != proto.ShareAccessRead {
+			return st
+		}
+		// A client may have to read around what it writes (RFC 8881 §9.1.2):
+		// it can, as far as the user can.
+		if st := c.permitted(f, want); st != proto.OK {
+			return proto.ErrOpenmode
+		}
+		return proto.OK
+	}
+	if c.p.state.Denied(f, access) {
+		return proto.ErrLocked
+	}
+	return c.permitted(f, want)
+}
+
+// permitted says whether the user has a right on f.
+func (c *compound) permitted(f vfs.File, want uint32) proto.Status {
+	got, err := c.fs.Access(&c.req, f, want)
+	switch {
+	case err != nil:
+		return status(err)
+	case got&want != want:
+		return proto.ErrAccess
+	}
+	return proto.OK
+}
+
+// copyBelow is the size, in bytes, from which on data goes out by reference.
+const copyBelow = 1024
+
+// read is READ (RFC 8881 §18.22).
+func (c *compound) read() proto.Status {
+	sid := c.stateid()
+	off := c.d.Uint64()
+	count := c.d.Uint32()
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	if st := c.checkIO(sid, c.cur, proto.ShareAccessRead); st != proto.OK {
+		return st
+	}
+	const around = 8 + 3 // eof, length, padding
+	n := min(int64(count), int64(c.p.cfg.MaxIO), int64(c.limit-c.e.Len()-around))
+	if n < 0 {
+		return c.tooBig()
+	}
+	data, err := c.fs.Read(&c.req, c.cur, off, int(n))
+	if err != nil {
+		return status(err)
+	}
+	c.e.Bool(data.EOF)
+	c.e.Uint32(uint32(data.N))
+	release := data.Release
+	if data.N < copyBelow {
+		for _, b := range data.Bufs {
+			c.e.Raw(b)
+		}
+	} else {
+		for _, b := range data.Bufs {
+			c.e.Ref(b, release) // the first releases all: after the whole reply was sent
+			release = nil
+		}
+	}
+	if release != nil {
+		release()
+	}
+	c.e.Pad(data.N)
+	return proto.OK
+}
+
+// write is WRITE (RFC 8881 §18.32).
+func (c *compound) write() proto.Status {
+	sid := c.stateid()
+	off := c.d.Uint64()
+	how := c.d.Uint32()
+	p := c.d.Opaque(c.d.Remaining())
+	switch {
+	case c.d.Err() != nil, how > proto.FileSync:
+		return proto.ErrBadxdr
+	case len(p) > c.p.cfg.MaxIO:
+		return proto.ErrInval
+	case off > cluster.MaxFileSize || uint64(len(p)) > cluster.MaxFileSize-off:
+		return proto.ErrFbig
+	}
+	if st := c.checkIO(sid, c.cur, proto.ShareAccessWrite); st != proto.OK {
+		return st
+	}
+	done, verifier, err := c.fs.Write(&c.req, c.cur, off, p, vfs.Stability(how))
+	if err != nil {
+		return status(err)
+	}
+	c.e.Uint32(uint32(len(p)))
+	c.e.Uint32(uint32(done))
+	c.e.Uint64(uint64(verifier))
+	return proto.OK
+}
+
+// commit is COMMIT (RFC 8881 §18.3), of the whole file whatever the range.
+func (c *compound) commit() proto.Status {
+	c.d.Uint64()
+	c.d.Uint32()
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	verifier, err := c.fs.Commit(&c.req, c.cur)
+	if err != nil {
+		return status(err)
+	}
+	c.e.Uint64(uint64(verifier))
+	return proto.OK
+}
+
+// applyAttrs sets what SETATTR asks for.
+func (c *compound) applyAttrs(sid state.Stateid, a *change) (bitmap, proto.Status) {
+	switch {
+	case c.d.Err() != nil:
+		return bitmap{}, proto.ErrBadxdr
+	case a.status != proto.OK:
+		return bitmap{}, a.status
+	}
+	opened := false
+	if a.set.Mask&cluster.SetSize != 0 {
+		sid = c.resolve(sid)
+		switch {
+		case !sid.Special():
+			if st := c.p.state.CheckIO(c.client, sid, c.cur, proto.ShareAccessWrite); st != proto.OK {
+				return bitmap{}, st
+			}
+			opened = true
+		case c.p.state.Denied(c.cur, proto.ShareAccessWrite):
+			return bitmap{}, proto.ErrLocked
+		}
+	}
+	now, err := c.fs.Setattr(&c.req, c.cur, a.set, opened)
+	if err != nil {
+		return bitmap{}, status(err)
+	}
+	c.attr, c.attrOK = now, true
+	return a.done(a.set.Mask), proto.OK
+}

@@ -1,0 +1,208 @@
+package nfs4
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/nfsd/proto"
+	"github.com/hawserfs/hawser/nfsd/state"
+	"github.com/hawserfs/hawser/vfs"
+)
+
+// lockRange takes nothing; it makes a range of offset and length (RFC 8881
+// §18.10.3): a length of all ones means to the end of the file, however long.
+func lockRange(off, length uint64) (start, end uint64, st proto.Status) {
+	switch {
+	case length == 0:
+		return 0, 0, proto.ErrInval
+	case length == math.MaxUint64:
+		return off, math.MaxUint64, proto.OK
+	case length-1 > math.MaxUint64-off:
+		return 0, 0, proto.ErrInval
+	}
+	return off, off + length - 1, proto.OK
+}
+
+// exclusive decodes an nfs_lock_type4. That a client would wait (READW_LT,
+// WRITEW_LT) makes no difference: it asks again.
+func exclusive(t uint32) (bool, proto.Status) {
+	switch t {
+	case proto.ReadLt, proto.ReadwLt:
+		return false, proto.OK
+	case proto.WriteLt, proto.WritewLt:
+		return true, proto.OK
+	}
+	return false, proto.ErrBadxdr
+}
+
+// wireOwner is a lock owner as other clients are shown it: client id and owner.
+func wireOwner(client uint64, owner string) []byte {
+	return append(binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(owner)), client), owner...)
+}
+
+// denied appends a LOCK4denied.
+func (c *compound) denied(l *vfs.Lock) proto.Status {
+	c.keepBody = true
+	length := uint64(math.MaxUint64)
+	if l.End != math.MaxUint64 {
+		length = l.End - l.Start + 1
+	}
+	c.e.Uint64(l.Start)
+	c.e.Uint64(length)
+	if l.Exclusive {
+		c.e.Uint32(proto.WriteLt)
+	} else {
+		c.e.Uint32(proto.ReadLt)
+	}
+	var client uint64
+	var owner []byte
+	if len(l.Wire) >= 8 {
+		client, owner = binary.BigEndian.Uint64(l.Wire), l.Wire[8:]
+	}
+	c.e.Uint64(client)
+	c.e.Opaque(owner)
+	return proto.ErrDenied
+}
+
+// lock is LOCK (RFC 8881 §18.10).
+func (c *compound) lock() proto.Status {
+	kind := c.d.Uint32()
+	reclaim := c.d.Bool()
+	off, length := c.d.Uint64(), c.d.Uint64()
+	fresh := c.d.Bool()
+	var sid state.Stateid
+	var owner []byte
+	if fresh { // open_to_lock_owner4
+		c.d.Uint32()
+		sid = c.stateid()
+		c.d.Uint32()
+		c.d.Uint64() // the client id is the session's
+		owner = c.d.Opaque(proto.OpaqueLimit)
+	} else { // exist_lock_owner4
+		sid = c.stateid()
+		c.d.Uint32()
+	}
+	excl, st := exclusive(kind)
+	if c.d.Err() != nil || st != proto.OK {
+		return proto.ErrBadxdr
+	}
+	start, end, st := lockRange(off, length)
+	if st != proto.OK {
+		return st
+	}
+	if st := c.mayLock(reclaim); st != proto.OK {
+		return st
+	}
+	var l *state.Lock
+	if fresh {
+		l, st = c.p.state.LockOpen(c.client, c.resolve(sid), c.cur, owner, c.p.digest(c.client.Owner, string(owner)), excl)
+	} else {
+		l, st = c.p.state.LockMore(c.client, c.resolve(sid), c.cur, excl)
+	}
+	if st != proto.OK {
+		return st
+	}
+	want := vfs.Lock{
+		Owner: l.Digest(), Client: c.client.ID, Wire: wireOwner(c.client.ID, l.Owner()),
+		Start: start, End: end, Exclusive: excl, Reclaim: reclaim,
+	}
+	conflict, err := c.fs.Lock(&c.req, c.cur, want)
+	if conflict != nil && c.p.state.Lapsed(conflict.Client, c.p.cfg.Now()) && c.p.expireLapsed(c.call.Context()) {
+		conflict, err = c.fs.Lock(&c.req, c.cur, want)
+	}
+	if err != nil {
+		c.p.state.Refused(l)
+		if conflict != nil && errno(err) == cluster.ELOCKED {
+			if reclaim {
+				return proto.ErrReclaimConflict
+			}
+			return c.denied(conflict)
+		}
+		return status(err)
+	}
+	sid, st = c.p.state.Locked(l, start, end)
+	if st != proto.OK { // the state went meanwhile, and so must the lock
+		if err := c.fs.Unlock(&c.req, c.cur, want); err != nil {
+			c.p.log.Warn("can't release a lock of a client that is gone", "client", c.client.Owner, "err", err)
+		}
+		return st
+	}
+	c.setStateid(sid)
+	sid.Encode(c.e)
+	return proto.OK
+}
+
+// mayLock says whether this kind of LOCK is possible now.
+func (c *compound) mayLock(reclaim bool) proto.Status {
+	switch {
+	case reclaim:
+		return c.p.state.MayReclaim(c.client)
+	case c.p.state.InGrace():
+		return proto.ErrGrace
+	}
+	return proto.OK
+}
+
+// lockt is LOCKT (RFC 8881 §18.11).
+func (c *compound) lockt() proto.Status {
+	kind := c.d.Uint32()
+	off, length := c.d.Uint64(), c.d.Uint64()
+	c.d.Uint64() // the client id is the session's
+	owner := c.d.Opaque(proto.OpaqueLimit)
+	excl, st := exclusive(kind)
+	if c.d.Err() != nil || st != proto.OK {
+		return proto.ErrBadxdr
+	}
+	start, end, st := lockRange(off, length)
+	if st != proto.OK {
+		return st
+	}
+	if c.p.state.InGrace() {
+		return proto.ErrGrace
+	}
+	l := vfs.Lock{
+		Owner: c.p.digest(c.client.Owner, string(owner)), Client: c.client.ID,
+		Start: start, End: end, Exclusive: excl,
+	}
+	conflict, err := c.fs.TestLock(&c.req, c.cur, l)
+	if conflict != nil && c.p.state.Lapsed(conflict.Client, c.p.cfg.Now()) && c.p.expireLapsed(c.call.Context()) {
+		conflict, err = c.fs.TestLock(&c.req, c.cur, l)
+	}
+	if err != nil {
+		return status(err)
+	}
+	if conflict != nil {
+		return c.denied(conflict)
+	}
+	return proto.OK
+}
+
+// locku is LOCKU (RFC 8881 §18.12).
+func (c *compound) locku() proto.Status {
+	kind := c.d.Uint32()
+	c.d.Uint32() // seqid
+	sid := c.stateid()
+	off, length := c.d.Uint64(), c.d.Uint64()
+	_, st := exclusive(kind)
+	if c.d.Err() != nil || st != proto.OK {
+		return proto.ErrBadxdr
+	}
+	start, end, st := lockRange(off, length)
+	if st != proto.OK {
+		return st
+	}
+	l, st := c.p.state.LockFind(c.client, c.resolve(sid), c.cur)
+	if st != proto.OK {
+		return st
+	}
+	if err := c.fs.Unlock(&c.req, c.cur, vfs.Lock{Owner: l.Digest(), Client: c.client.ID, Start: start, End: end}); err != nil {
+		return status(err)
+	}
+	if sid, st = c.p.state.Unlocked(l, start, end); st != proto.OK {
+		return st
+	}
+	c.setStateid(sid)
+	sid.Encode(c.e)
+	return proto.OK
+}

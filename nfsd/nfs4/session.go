@@ -1,0 +1,316 @@
+package nfs4
+
+import (
+	"github.com/hawserfs/hawser/nfsd/oncrpc"
+	"github.com/hawserfs/hawser/nfsd/proto"
+	"github.com/hawserfs/hawser/nfsd/state"
+	"github.com/hawserfs/hawser/nfsd/xdr"
+)
+
+// principal returns who makes or uses a client record.
+func (c *compound) principal() state.Principal {
+	p := state.Principal{Flavor: uint32(c.call.Cred.Flavor)}
+	if a := c.call.Cred.Sys; a != nil {
+		p.UID = a.UID
+	}
+	return p
+}
+
+// peer names the connection's other end, for the log.
+func (c *compound) peer() string {
+	if c.call.Conn == nil {
+		return ""
+	}
+	return c.call.Conn.RemoteAddr().String()
+}
+
+const exchangeFlags = proto.ExchgIDFlagSuppMovedRefer | proto.ExchgIDFlagSuppMovedMigr |
+	proto.ExchgIDFlagSuppFenceOps | proto.ExchgIDFlagBindPrincStateid |
+	proto.ExchgIDFlagMaskPNFS | proto.ExchgIDFlagUpdConfirmedRecA
+
+// exchangeID is EXCHANGE_ID (RFC 8881 §18.35). Whatever state protection the
+// client asks for, it gets SP4_NONE, as it may.
+func (c *compound) exchangeID() proto.Status {
+	var a state.ExchangeArgs
+	a.Verifier = c.d.Uint64()
+	a.Owner = c.d.Opaque(proto.OpaqueLimit)
+	flags := c.d.Uint32()
+	switch c.d.Uint32() {
+	case proto.SP4None:
+	case proto.SP4MachCred:
+		skipBitmap(c.d)
+		skipBitmap(c.d)
+	case proto.SP4SSV:
+		return proto.ErrEncrAlgUnsupp
+	default:
+		return proto.ErrBadxdr
+	}
+	for range c.d.Count(1, 4) { // eia_client_impl_id
+		c.d.Opaque(proto.OpaqueLimit)
+		c.d.Opaque(proto.OpaqueLimit)
+		c.d.Uint64()
+		c.d.Uint32()
+	}
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	if flags&^uint32(exchangeFlags) != 0 {
+		return proto.ErrInval
+	}
+	a.Principal = c.principal()
+	a.Update = flags&proto.ExchgIDFlagUpdConfirmedRecA != 0
+	r, gone, st := c.p.state.ExchangeID(c.p.cfg.Now(), a)
+	c.p.expired(gone)
+	c.p.release(c.call.Context(), gone)
+	if st != proto.OK {
+		if st == proto.ErrClidInuse {
+			c.p.log.Warn("two clients have one name, or one has two users: give each its own nfs4_unique_id",
+				"client", string(a.Owner), "from", c.peer())
+		}
+		return st
+	}
+	out := uint32(proto.ExchgIDFlagUseNonPNFS)
+	if r.Confirmed {
+		out |= proto.ExchgIDFlagConfirmedR
+	}
+	c.e.Uint64(r.ClientID)
+	c.e.Uint32(r.Sequence)
+	c.e.Uint32(out)
+	c.e.Uint32(proto.SP4None)
+	c.e.Uint64(0) // so_minor_id
+	c.e.String(c.p.cfg.ServerOwner)
+	c.e.String(c.p.cfg.Scope)
+	c.e.Uint32(0) // no eir_server_impl_id
+	return proto.OK
+}
+
+func skipBitmap(d *xdr.Decoder) {
+	for range d.Count(maxBitmap, 4) {
+		d.Uint32()
+	}
+}
+
+func decodeChannel(d *xdr.Decoder) state.ChannelAttrs {
+	d.Uint32() // ca_headerpadsize: none is used
+	a := state.ChannelAttrs{
+		MaxRequest: d.Uint32(), MaxResponse: d.Uint32(), MaxCached: d.Uint32(),
+		MaxOps: d.Uint32(), MaxRequests: d.Uint32(),
+	}
+	for range d.Count(1, 4) {
+		d.Uint32()
+	}
+	return a
+}
+
+func encodeChannel(e *xdr.Encoder, a *state.ChannelAttrs) {
+	e.Uint32(0)
+	e.Uint32(a.MaxRequest)
+	e.Uint32(a.MaxResponse)
+	e.Uint32(a.MaxCached)
+	e.Uint32(a.MaxOps)
+	e.Uint32(a.MaxRequests)
+	e.Uint32(0) // no ca_rdma_ird
+}
+
+// skipCallbackSec skips a callback_sec_parms4.
+func skipCallbackSec(d *xdr.Decoder) {
+	switch oncrpc.Flavor(d.Uint32()) {
+	case oncrpc.AuthNone:
+	case oncrpc.AuthSysF:
+		d.Uint32()
+		d.Opaque(255)
+		d.Uint32()
+		d.Uint32()
+		for range d.Count(oncrpc.MaxGroups, 4) {
+			d.Uint32()
+		}
+	case oncrpc.RPCSecGSS:
+		d.Uint32()
+		d.Opaque(proto.OpaqueLimit)
+		d.Opaque(proto.OpaqueLimit)
+	default:
+		d.Fail(xdr.ErrLong)
+	}
+}
+
+// createSession is CREATE_SESSION (RFC 8881 §18.36).
+func (c *compound) createSession() proto.Status {
+	var a state.CreateSessionArgs
+	a.ClientID = c.d.Uint64()
+	a.Sequence = c.d.Uint32()
+	a.Flags = c.d.Uint32()
+	a.Fore = decodeChannel(c.d)
+	a.Back = decodeChannel(c.d)
+	a.CBProgram = c.d.Uint32()
+	for range c.d.Count(16, 4) {
+		skipCallbackSec(c.d)
+	}
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	a.Principal = c.principal()
+	ctx := c.call.Context()
+	if owner, ok := c.p.state.Unrecorded(a.ClientID); ok && c.p.cfg.Clients != nil {
+		// Its name is on record before it can hold anything, so that it can
+		// reclaim that after a restart of this server, and others can't.
+		mu := c.p.record(owner)
+		mu.Lock()
+		defer mu.Unlock()
+		if err := c.p.cfg.Clients.PutClient(ctx, []byte(owner)); err != nil {
+			c.p.log.Warn("can't record a client", "client", owner, "err", err)
+			return proto.ErrDelay
+		}
+	}
+	r, gone := c.p.state.CreateSession(c.p.cfg.Now(), a)
+	for i := range gone {
+		c.p.log.Info("client has restarted", "client", gone[i].Owner, "from", c.peer(), "opens dropped", len(gone[i].Files))
+	}
+	c.p.release(ctx, gone)
+	if r.Status != proto.OK {
+		return r.Status
+	}
+	c.e.FixedOpaque(r.ID[:])
+	c.e.Uint32(r.Sequence)
+	c.e.Uint32(r.Flags)
+	encodeChannel(c.e, &r.Fore)
+	encodeChannel(c.e, &r.Back)
+	return proto.OK
+}
+
+// bindConnToSession is BIND_CONN_TO_SESSION (RFC 8881 §18.34). Connections are
+// bound to the fore channel by using it, and there are no callbacks.
+func (c *compound) bindConnToSession() proto.Status {
+	var id state.SessionID
+	copy(id[:], c.d.FixedOpaque(len(id)))
+	dir := c.d.Uint32()
+	c.d.Bool()
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	if c.p.state.Session(&id) == nil {
+		return proto.ErrBadsession
+	}
+	switch dir {
+	case proto.CDFCFore, proto.CDFCBack:
+	case proto.CDFCForeOrBoth, proto.CDFCBackOrBoth:
+		dir = proto.CDFSBoth
+	default:
+		return proto.ErrInval
+	}
+	c.e.FixedOpaque(id[:])
+	c.e.Uint32(dir)
+	c.e.Bool(false) // no RDMA
+	return proto.OK
+}
+
+// destroySession is DESTROY_SESSION (RFC 8881 §18.37).
+func (c *compound) destroySession() proto.Status {
+	var id state.SessionID
+	copy(id[:], c.d.FixedOpaque(len(id)))
+	switch {
+	case c.d.Err() != nil:
+		return proto.ErrBadxdr
+	case c.session != nil && c.session.ID == id && c.index+1 < c.ops:
+		return proto.ErrNotOnlyOp // its own session, and not as the last operation
+	}
+	return c.p.state.DestroySession(&id)
+}
+
+// destroyClientid is DESTROY_CLIENTID (RFC 8881 §18.50).
+func (c *compound) destroyClientid() proto.Status {
+	id := c.d.Uint64()
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	gone, st := c.p.state.DestroyClientid(id)
+	c.p.release(c.call.Context(), gone)
+	return st
+}
+
+// reclaimComplete is RECLAIM_COMPLETE (RFC 8881 §18.51).
+func (c *compound) reclaimComplete() proto.Status {
+	oneFS := c.d.Bool()
+	switch {
+	case c.d.Err() != nil:
+		return proto.ErrBadxdr
+	case oneFS && !c.hasCur:
+		return proto.ErrNofilehandle
+	case oneFS:
+		return proto.OK // file systems do not move between servers
+	}
+	st := c.p.state.ReclaimComplete(c.client)
+	if c.p.state.InGrace() {
+		c.p.wake()
+	}
+	return st
+}
+
+// testStateid is TEST_STATEID (RFC 8881 §18.48).
+func (c *compound) testStateid() proto.Status {
+	n := c.d.Count(maxTest, 16)
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	c.e.Uint32(uint32(n))
+	for range n {
+		c.e.Uint32(uint32(c.p.state.Test(c.client, state.DecodeStateid(c.d))))
+	}
+	return proto.OK
+}
+
+// maxTest is how many stateids TEST_STATEID can have.
+const maxTest = 4096
+
+// freeStateid is FREE_STATEID (RFC 8881 §18.38).
+func (c *compound) freeStateid() proto.Status {
+	sid := state.DecodeStateid(c.d)
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	return c.p.state.Free(c.client, c.resolve(sid))
+}
+
+// delegreturn is DELEGRETURN: there are no delegations to return.
+func (c *compound) delegreturn() proto.Status {
+	state.DecodeStateid(c.d)
+	if c.d.Err() != nil {
+		return proto.ErrBadxdr
+	}
+	return proto.ErrBadStateid
+}
+
+// secinfo is SECINFO (RFC 8881 §18.29).
+func (c *compound) secinfo() proto.Status {
+	name, st := c.name()
+	if st != proto.OK {
+		return st
+	}
+	if _, _, err := c.fs.Lookup(&c.req, c.cur, name); err != nil {
+		return status(err)
+	}
+	return c.flavors()
+}
+
+// secinfoNoName is SECINFO_NO_NAME (RFC 8881 §18.45).
+func (c *compound) secinfoNoName() proto.Status {
+	style := c.d.Uint32()
+	switch {
+	case c.d.Err() != nil:
+		return proto.ErrBadxdr
+	case style == proto.SecinfoStyleParent:
+		if _, _, err := c.fs.LookupParent(&c.req, c.cur); err != nil {
+			return status(err)
+		}
+	case style != proto.SecinfoStyleCurrentFH:
+		return proto.ErrBadxdr
+	}
+	return c.flavors()
+}
+
+// flavors appends what credentials are accepted, and consumes the current file handle.
+func (c *compound) flavors() proto.Status {
+	c.e.Uint32(1)
+	c.e.Uint32(uint32(oncrpc.AuthSysF))
+	c.hasCur, c.hasSid, c.attrOK = false, false, false
+	return proto.OK
+}

@@ -55,6 +55,8 @@ type PutNode struct {
 	Roles    Roles
 	Rack     string
 	Rejoin   bool
+	// Incarnation of a member can't change, but by a Rejoin after its removal.
+	Incarnation UUID
 }
 
 // Kind implements fsm.Body.

@@ -74,7 +74,11 @@ type Node struct {
 	Roles    Roles
 	Rack     string // failure domain above the node; may be empty
 	State    NodeState
+	Since    cluster.Time // of the state
 	Joined   cluster.Time
+	// Incarnation tells the node's data folder from every other that ever had
+	// its name: a node that lost its Raft log must not vote in its stead.
+	Incarnation UUID
 	clients  uint32 // client records
 }
 

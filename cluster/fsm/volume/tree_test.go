@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,33 +21,50 @@ type treeEnv struct {
 	m     *fsm.Machine
 	view  View
 	index uint64
+	log   []cluster.Entry
 	cred  cluster.Cred
 	gen   uint32
 }
 
 func newTree(tb testing.TB) *treeEnv {
+	e, done := openTree(tb)
+	tb.Cleanup(done)
+	return e
+}
+
+// openTree returns a formatted volume, and a function that closes it.
+func openTree(tb testing.TB) (*treeEnv, func()) {
 	m, err := fsm.Open(fsm.Options{Dir: "volume", FS: vfs.NewMem(), Core: New(), CacheBytes: 1 << 20, MemTableBytes: 4 << 20})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
+	e := &treeEnv{tb: tb, m: m, view: View{m.Reader()}}
+	e.apply(Format{HashKey: [16]byte{1, 2, 3}, Mode: 0o755, Class: cluster.Class{Copies: 3}})
+	return e, func() {
 		if err := m.Close(); err != nil {
 			tb.Error(err)
 		}
-	})
-	e := &treeEnv{tb: tb, m: m, view: View{m.Reader()}}
-	e.apply(Format{HashKey: [16]byte{1, 2, 3}, Mode: 0o755, Class: cluster.Class{Copies: 3}})
-	return e
+	}
+}
+
+// entry returns the log entry of a command at the present index.
+func (e *treeEnv) entry(b fsm.Body) cluster.Entry {
+	return cluster.Entry{
+		Index: e.index, Term: 1,
+		Command: fsm.AppendCommand(nil, fsm.Envelope{Time: cluster.Time(e.index)}, b),
+	}
 }
 
 // apply applies one command and returns its result.
 func (e *treeEnv) apply(b fsm.Body) ([]byte, error) {
 	e.index++
-	res := e.m.Apply([]cluster.Entry{{
-		Index: e.index, Term: 1,
-		Command: fsm.AppendCommand(nil, fsm.Envelope{Time: cluster.Time(e.index)}, b),
-	}})
-	return fsm.SplitResult(res[0])
+	e.log = append(e.log, e.entry(b))
+	res := e.m.Apply(e.log[len(e.log)-1:])
+	body, err := fsm.SplitResult(res[0])
+	if errors.Is(err, cluster.EINTERNAL) {
+		e.tb.Fatalf("%+v failed by a bug", b)
+	}
+	return body, err
 }
 
 // do applies one command, decodes its result, and fails the test if it can't.

@@ -69,7 +69,8 @@ func (c *PutNode) AppendTo(dst []byte) []byte {
 	dst = codec.AppendString(dst, c.NFSAddr)
 	dst = codec.AppendUint8(dst, uint8(c.Roles))
 	dst = codec.AppendString(dst, c.Rack)
-	return codec.AppendBool(dst, c.Rejoin)
+	dst = codec.AppendBool(dst, c.Rejoin)
+	return append(dst, c.Incarnation[:]...)
 }
 
 func (c *PutNode) decode(d *codec.Dec) {
@@ -79,6 +80,7 @@ func (c *PutNode) decode(d *codec.Dec) {
 	c.Roles = Roles(d.Uint8())
 	c.Rack = d.String(MaxAddr)
 	c.Rejoin = d.Bool()
+	copy(c.Incarnation[:], d.Fixed(len(c.Incarnation)))
 }
 
 // RemoveNode marks a node as removed and forgets its client records. Its stores

@@ -89,12 +89,15 @@ func (c *PutNode) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 	if old.State == NodeRemoved && !c.Rejoin {
 		return cluster.EPERM, nil
 	}
+	if there && old.State != NodeRemoved && old.Incarnation != c.Incarnation {
+		return cluster.EEXIST, nil
+	}
 	n := Node{
 		ID: c.ID, PeerAddr: c.PeerAddr, NFSAddr: c.NFSAddr, Roles: c.Roles, Rack: c.Rack,
-		Joined: old.Joined, clients: old.clients,
+		State: old.State, Since: old.Since, Joined: old.Joined, Incarnation: c.Incarnation, clients: old.clients,
 	}
 	if !there || old.State == NodeRemoved {
-		n.Joined = tx.Time()
+		n.State, n.Since, n.Joined = NodeUp, tx.Time(), tx.Time()
 	}
 	if !there || n != old {
 		tx.Emit(NodeChanged{n})
@@ -110,7 +113,7 @@ func (c *RemoveNode) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 	if n.State == NodeRemoved {
 		return cluster.OK, nil
 	}
-	n.State, n.clients = NodeRemoved, 0
+	n.State, n.Since, n.clients = NodeRemoved, tx.Time(), 0
 	prefix := clientPrefix(nil, c.ID)
 	tx.DeleteRange(prefix, codec.AppendUpper(nil, prefix), MaxClients)
 	putNode(tx, &n)
@@ -126,7 +129,7 @@ func (c *SetNodeState) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 	if e != cluster.OK || n.State == c.State {
 		return e, nil
 	}
-	n.State = c.State
+	n.State, n.Since = c.State, tx.Time()
 	putNode(tx, &n)
 	tx.Emit(NodeChanged{n})
 	return cluster.OK, nil

@@ -69,7 +69,9 @@ func appendNode(dst []byte, n *Node) []byte {
 	dst = codec.AppendUint8(dst, uint8(n.Roles))
 	dst = codec.AppendString(dst, n.Rack)
 	dst = codec.AppendUint8(dst, uint8(n.State))
+	dst = codec.AppendVarint(dst, int64(n.Since))
 	dst = codec.AppendVarint(dst, int64(n.Joined))
+	dst = append(dst, n.Incarnation[:]...)
 	return codec.AppendUvarint(dst, uint64(n.clients))
 }
 
@@ -82,7 +84,9 @@ func decodeNode(value []byte) (Node, bool) {
 	n.Roles = Roles(d.Uint8())
 	n.Rack = d.String(MaxAddr)
 	n.State = NodeState(d.Uint8())
+	n.Since = cluster.Time(d.Varint())
 	n.Joined = cluster.Time(d.Varint())
+	copy(n.Incarnation[:], d.Fixed(len(n.Incarnation)))
 	n.clients = d.Uvarint32()
 	return n, format == recordFormat && d.Done() == nil
 }

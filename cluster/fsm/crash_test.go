@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -252,9 +253,10 @@ func restoreFixture(t *testing.T, h *history, mem *vfs.MemFS) {
 	if err := mkdirSynced(mem, "group"); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := m.Checkpoint("group/ck"); err != nil || c.Index != 60 {
+	if c, err := m.Checkpoint("sent"); err != nil || c.Index != 60 {
 		t.Fatalf("%+v, %v", c, err)
 	}
+	copyUnsynced(t, mem, "sent", "group/ck")
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -265,6 +267,34 @@ func restoreFixture(t *testing.T, h *history, mem *vfs.MemFS) {
 	h.replay(t, m, rng, 0, 40)
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// copyUnsynced copies the files of a folder into a new one, none of it durable.
+func copyUnsynced(t *testing.T, fs vfs.FS, from, to string) {
+	t.Helper()
+	names, err := fs.List(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.MkdirAll(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		r, err := fs.Open(fs.PathJoin(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := fs.Create(fs.PathJoin(to, name), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(w, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(r.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -35,8 +35,8 @@ var (
 		Mask: cluster.SetMode | cluster.SetUID | cluster.SetGID | cluster.SetSize | cluster.SetAtime | cluster.SetMtime,
 		Mode: 0o7777, UID: 1, GID: 2, Size: 1 << 62, Atime: -1, Mtime: 1 << 60,
 	}
-	someClass  = cluster.Class{Consistency: cluster.Relaxed, Copies: 2}
-	someAttr   = cluster.Attr{
+	someClass = cluster.Class{Consistency: cluster.Relaxed, Copies: 2}
+	someAttr  = cluster.Attr{
 		Ino: 1, Gen: 2, Type: 3, Mode: 4, Nlink: 5, UID: 6, GID: 7, Size: 8, Used: 9, Major: 10, Minor: 11,
 		Atime: -12, Mtime: 13, Ctime: 14, Btime: 15, Change: 16, Parent: 17, Class: someClass,
 	}

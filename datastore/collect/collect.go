@@ -1,0 +1,238 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+)
+
+// A Set is a replica set of the volume.
+type Set struct {
+	ID      cluster.ReplicaSetID
+	Members []cluster.StoreID
+}
+
+// A Freed blob is in a delete queue.
+type Freed struct {
+	Blob  cluster.BlobID
+	Index uint64 // Raft index of the command that put it there
+}
+
+// A Volume is the state machine of the volume's group.
+type Volume interface {
+	// Sync waits until everything committed before the call is applied here.
+	Sync(ctx context.Context) error
+	// Applied returns the last applied index.
+	Applied() uint64
+	// Sets returns all replica sets, also those that are not writable.
+	Sets() []Set
+	// Garbage returns up to n blobs of a set's delete queue, in order, with ids
+	// from `from` on.
+	Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int) []Freed
+	// Deletable reports whether no record names the blob, none can in the
+	// future, and it is in no delete queue.
+	Deletable(b cluster.BlobID) bool
+	// Collected takes blobs off a set's delete queue.
+	Collected(ctx context.Context, set cluster.ReplicaSetID, blobs []cluster.BlobID) error
+}
+
+// Stores reaches the stores of all nodes.
+type Stores interface {
+	// All returns the stores of the cluster.
+	All() []cluster.StoreID
+	// Up reports whether a store is thought to be reachable.
+	Up(id cluster.StoreID) bool
+	// List returns up to n blobs that a store has of a group, after a key.
+	List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]cluster.BlobKey, error)
+	// Delete deletes blobs of a group from a store.
+	Delete(ctx context.Context, id cluster.StoreID, g cluster.GroupID, keys []cluster.BlobKey) error
+}
+
+// Config says what is collected and how gently.
+type Config struct {
+	Group  cluster.GroupID
+	Volume Volume
+	Stores Stores
+	// Delay is how long a blob stays in the delete queue. 0: 60 s.
+	Delay time.Duration
+	// Batch is how many blobs are deleted or listed at a time. 0: 1000.
+	Batch  int
+	Logger *slog.Logger
+}
+
+// Counters count since New.
+type Counters struct {
+	Garbage uint64 // blobs taken off the delete queues
+	Orphans uint64 // copies deleted that nothing referred to
+	Listed  uint64 // copies looked at for that
+	Errors  uint64
+}
+
+// A Collector collects one volume. Its steps are called one at a time.
+type Collector struct {
+	cfg     Config
+	samples []sample                            // oldest first
+	next    map[cluster.StoreID]cluster.BlobKey // where the search for orphans goes on
+
+	garbage, orphans, listed, errors atomic.Uint64
+}
+
+// A sample says that the applied index was index at a time.
+type sample struct {
+	at    time.Time
+	index uint64
+}
+
+// New returns a collector. It starts with no memory: what is in the delete
+// queues now stays for Delay.
+func New(cfg Config) *Collector {
+	if cfg.Delay == 0 {
+		cfg.Delay = 60 * time.Second
+	}
+	if cfg.Batch == 0 {
+		cfg.Batch = 1000
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Collector{cfg: cfg, next: map[cluster.StoreID]cluster.BlobKey{}}
+}
+
+// Counters returns what was done so far. It may be called at any time.
+func (c *Collector) Counters() Counters {
+	return Counters{c.garbage.Load(), c.orphans.Load(), c.listed.Load(), c.errors.Load()}
+}
+
+// maxSamples bounds how finely Delay is kept.
+const maxSamples = 64
+
+// old returns the index up to which the delete queues are older than Delay.
+func (c *Collector) old(now time.Time) uint64 {
+	limit := now.Add(-c.cfg.Delay)
+	index := uint64(0)
+	drop := 0
+	for i, s := range c.samples {
+		if s.at.After(limit) {
+			break
+		}
+		index, drop = s.index, i
+	}
+	c.samples = append(c.samples[:0], c.samples[drop:]...)
+	if n := len(c.samples); n == 0 || now.Sub(c.samples[n-1].at) >= c.cfg.Delay/maxSamples {
+		c.samples = append(c.samples, sample{now, c.cfg.Volume.Applied()})
+	}
+	return index
+}
+
+// StepGarbage deletes a batch of each set's garbage that is old enough. more
+// says that there is more of it now.
+func (c *Collector) StepGarbage(ctx context.Context, now time.Time) (more bool, err error) {
+	upTo := c.old(now)
+	var errs []error
+	for _, set := range c.cfg.Volume.Sets() {
+		m, err := c.stepSet(ctx, set, upTo)
+		more = more || m
+		if err != nil {
+			c.errors.Add(1)
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return more && len(errs) == 0, errors.Join(errs...)
+}
+
+func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more bool, err error) {
+	var blobs []cluster.BlobID
+	var keys []cluster.BlobKey
+	// The queue is in the order of the ids, not of the time.
+	for from := cluster.BlobID(0); ; {
+		freed := c.cfg.Volume.Garbage(set.ID, from, c.cfg.Batch)
+		for _, f := range freed {
+			if f.Index <= upTo && len(blobs) < c.cfg.Batch {
+				blobs = append(blobs, f.Blob)
+				keys = append(keys, cluster.BlobKey{Group: c.cfg.Group, Blob: f.Blob})
+			}
+		}
+		if len(blobs) == c.cfg.Batch {
+			more = true
+			break
+		}
+		if len(freed) < c.cfg.Batch || freed[len(freed)-1].Blob == ^cluster.BlobID(0) || ctx.Err() != nil {
+			break
+		}
+		from = freed[len(freed)-1].Blob + 1
+	}
+	if len(blobs) == 0 {
+		return false, ctx.Err()
+	}
+	for _, id := range set.Members {
+		if !c.cfg.Stores.Up(id) {
+			continue
+		}
+		if err := c.cfg.Stores.Delete(ctx, id, c.cfg.Group, keys); err != nil {
+			// Not up, as it turns out: its copies are orphans from now on.
+			c.cfg.Logger.Debug("deleting garbage", "store", id, "blobs", len(keys), "err", err)
+			c.errors.Add(1)
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+		}
+	}
+	if err := c.cfg.Volume.Collected(ctx, set.ID, blobs); err != nil {
+		return false, err
+	}
+	c.garbage.Add(uint64(len(blobs)))
+	return more, nil
+}
+
+// StepOrphans looks at the next batch of a store's blobs and deletes the orphans
+// among them. done says that the store was gone through to the end.
+func (c *Collector) StepOrphans(ctx context.Context, id cluster.StoreID) (done bool, err error) {
+	done, err = c.stepOrphans(ctx, id)
+	if err != nil {
+		c.errors.Add(1)
+	}
+	return done, err
+}
+
+func (c *Collector) stepOrphans(ctx context.Context, id cluster.StoreID) (done bool, err error) {
+	keys, err := c.cfg.Stores.List(ctx, id, c.cfg.Group, c.next[id], c.cfg.Batch)
+	if err != nil {
+		return false, err
+	}
+	if done = len(keys) < c.cfg.Batch; done {
+		delete(c.next, id)
+	} else {
+		c.next[id] = keys[len(keys)-1]
+	}
+	if len(keys) == 0 {
+		return done, nil
+	}
+	// After the list was made: a blob in it that is committed later has a
+	// writer that is not past it now.
+	if err := c.cfg.Volume.Sync(ctx); err != nil {
+		return false, err
+	}
+	orphans := keys[:0:0]
+	for _, k := range keys {
+		if c.cfg.Volume.Deletable(k.Blob) {
+			orphans = append(orphans, k)
+		}
+	}
+	c.listed.Add(uint64(len(keys)))
+	if len(orphans) == 0 {
+		return done, nil
+	}
+	if err := c.cfg.Stores.Delete(ctx, id, c.cfg.Group, orphans); err != nil {
+		return false, err
+	}
+	c.orphans.Add(uint64(len(orphans)))
+	c.cfg.Logger.Debug("deleted orphans", "store", id, "blobs", len(orphans))
+	return done, nil
+}

@@ -1,0 +1,149 @@
+package segment
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A file is a segment's file. It is closed when the last of those who hold it
+// lets go.
+type file struct {
+	vfs.File
+	fd   int // -1: the file system has no descriptors
+	refs atomic.Int32
+}
+
+func openFile(fs vfs.FS, name string) (*file, error) {
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if d := f.Fd(); d != vfs.InvalidFd {
+		fd = int(d)
+	}
+	r := &file{File: f, fd: fd}
+	r.refs.Store(1)
+	return r, nil
+}
+
+func (f *file) hold() { f.refs.Add(1) }
+
+// tryHold is hold for one who does not know that anybody else holds the file.
+func (f *file) tryHold() bool {
+	for {
+		n := f.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if f.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (f *file) drop() {
+	if f.refs.Add(-1) == 0 {
+		f.Close()
+	}
+}
+
+// zeros pads payloads. It is never written to.
+var zeros [1 << 20]byte
+
+// writev writes the buffers at off, one after the other.
+func (f *file) writev(off int64, bufs [][]byte) error {
+	if f.fd < 0 {
+		for _, b := range bufs {
+			if _, err := f.WriteAt(b, off); err != nil {
+				return err
+			}
+			off += int64(len(b))
+		}
+		return nil
+	}
+	for len(bufs) > 0 {
+		n, err := unix.Pwritev(f.fd, bufs[:min(len(bufs), 1024)], off)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return io.ErrShortWrite
+		}
+		off += int64(n)
+		for len(bufs) > 0 && n >= len(bufs[0]) {
+			n -= len(bufs[0])
+			bufs = bufs[1:]
+		}
+		if n > 0 {
+			bufs[0] = bufs[0][n:]
+		}
+	}
+	return nil
+}
+
+// readFull reads len(p) bytes at off; what is beyond the file's end is zeros.
+func (f *file) readFull(p []byte, off int64) error {
+	n, err := f.ReadAt(p, off)
+	if errors.Is(err, io.EOF) {
+		clear(p[n:])
+		return nil
+	}
+	return err
+}
+
+// allocate makes the file size bytes long, with the space for them reserved
+// where the file system can.
+func (f *file) allocate(size int64) error {
+	if f.fd < 0 {
+		return nil
+	}
+	err := unix.Fallocate(f.fd, 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return unix.Ftruncate(f.fd, size)
+	}
+	return err
+}
+
+var errNoHoles = errors.New("the file system cannot punch holes")
+
+// punch makes [off, off+n) a hole, that reads as zeros.
+func (f *file) punch(off, n int64) error {
+	if f.fd < 0 {
+		for n > 0 {
+			k := min(n, int64(len(zeros)))
+			if _, err := f.WriteAt(zeros[:k], off); err != nil {
+				return err
+			}
+			off, n = off+k, n-k
+		}
+		return nil
+	}
+	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return errNoHoles
+	}
+	return err
+}
+
+// nextData returns the first place at or after off that may hold data, up to end.
+func (f *file) nextData(off, end int64) int64 {
+	if f.fd < 0 {
+		return off
+	}
+	n, err := unix.Seek(f.fd, off, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return end
+	}
+	if err != nil || n < off {
+		return off
+	}
+	return min(n&^(Align-1), end)
+}

@@ -1,0 +1,318 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/datastore/checksum"
+)
+
+// both runs a test in memory and on the machine's file system.
+func both(t *testing.T, test func(t *testing.T, open func(...func(*Options)) *Store)) {
+	t.Run("mem", func(t *testing.T) {
+		fs := vfs.NewMem()
+		test(t, func(c ...func(*Options)) *Store { return open(t, fs, c...) })
+	})
+	t.Run("disk", func(t *testing.T) {
+		dir := t.TempDir()
+		test(t, func(c ...func(*Options)) *Store {
+			o := Options{Manual: true, SegmentSize: testSegment, UUID: testUUID(1), IndexCache: 1 << 20, Reserve: 1}
+			for _, f := range c {
+				f(&o)
+			}
+			s, err := Open(dir, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		})
+	})
+}
+
+func TestPutGetDelete(t *testing.T) {
+	both(t, func(t *testing.T, open func(...func(*Options)) *Store) {
+		s := open()
+		mustPut(t, s, ints(0, 60)...)
+		mustHave(t, s, ints(0, 60)...)
+		check(t, s)
+		mustDelete(t, s, ints(10, 50)...)
+		mustDelete(t, s, 10, 1000)
+		mustLack(t, s, ints(10, 50)...)
+		if mustReclaim(t, s) == 0 {
+			t.Fatal("nothing reclaimed")
+		}
+		check(t, s)
+		mustHave(t, s, append(ints(0, 10), ints(50, 60)...)...)
+		mustClose(t, s)
+		s = open()
+		check(t, s)
+		mustHave(t, s, append(ints(0, 10), ints(50, 60)...)...)
+		mustLack(t, s, ints(10, 50)...)
+		// A blob that was deleted may be put again (a late put is an orphan).
+		mustPut(t, s, ints(10, 50)...)
+		mustHave(t, s, ints(0, 60)...)
+		check(t, s)
+		mustClose(t, s)
+	})
+}
+
+func TestRanges(t *testing.T) {
+	both(t, func(t *testing.T, open func(...func(*Options)) *Store) {
+		s := open(func(o *Options) { o.SegmentSize = 1 << 20 })
+		defer mustClose(t, s)
+		data := bytes.Repeat([]byte("0123456789abcdefg"), 12000)
+		if err := s.Put(bg, key(1), Meta{}, checksum.Sums(nil).Append(data), data); err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(1, 1))
+		for range 300 {
+			off := r.IntN(len(data))
+			n := 1 + r.IntN(len(data)-off)
+			got, err := s.Get(bg, key(1), uint32(off), uint32(n), []byte("x"))
+			if err != nil || !bytes.Equal(got[1:], data[off:off+n]) || got[0] != 'x' {
+				t.Fatalf("%d+%d: %v", off, n, err)
+			}
+			b, err := s.Read(bg, key(1), uint32(off), uint32(n))
+			if err != nil || b.Off%checksum.Block != 0 || b.Sums.Verify(b.Data) >= 0 || int(b.Len) != len(data) {
+				t.Fatalf("%d+%d: %v %+v", off, n, err, b)
+			}
+			b.Release()
+		}
+		for _, c := range [][2]uint32{{0, 0}, {uint32(len(data)), 1}, {1, uint32(len(data))}, {1<<32 - 1, 1<<32 - 1}} {
+			if _, err := s.Get(bg, key(1), c[0], c[1], nil); !errors.Is(err, cluster.EINVAL) {
+				t.Errorf("range %v: %v", c, err)
+			}
+		}
+	})
+}
+
+func TestPutRefused(t *testing.T) {
+	s := open(t, vfs.NewMem())
+	defer mustClose(t, s)
+	mustPut(t, s, 1)
+	mustPut(t, s, 1) // the same again
+	b := content(2)
+	sums := checksum.Sums(nil).Append(b)
+	for _, c := range []struct {
+		name string
+		key  cluster.BlobKey
+		sums checksum.Sums
+		data []byte
+		want error
+	}{
+		{"another content", key(1), sums, b, cluster.ECONFLICT},
+		{"no data", key(3), nil, nil, cluster.EINVAL},
+		{"too few checksums", key(3), sums[4:], b, cluster.EINVAL},
+		{"damaged on the way", key(3), sums, append([]byte{b[0] ^ 1}, b[1:]...), cluster.ECORRUPT},
+		{"larger than a segment", key(3), checksum.Sums(nil).Append(make([]byte, testSegment)), make([]byte, testSegment), cluster.EFBIG},
+	} {
+		if err := s.Put(bg, c.key, Meta{}, c.sums, c.data); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	if err := s.Put(ctx, key(4), Meta{}, sums, b); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	mustHave(t, s, 1)
+	mustLack(t, s, 3, 4)
+}
+
+func TestListAndStat(t *testing.T) {
+	s := open(t, vfs.NewMem())
+	defer mustClose(t, s)
+	mustPut(t, s, ints(0, 90)...)
+	var after cluster.BlobKey
+	var got []Info
+	for {
+		infos, err := s.List(2, after, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, infos...)
+		if len(infos) < 7 {
+			break
+		}
+		after = infos[6].Key
+	}
+	if len(got) != 30 {
+		t.Fatalf("%d blobs in group 2, want 30", len(got))
+	}
+	for i, info := range got {
+		n := 3*i + 1
+		c := content(n)
+		want := Info{Key: key(n), Meta: Meta{Set: 5, Epoch: 2}, Len: uint32(len(c)), CRC: checksum.Sum(c)}
+		if info != want {
+			t.Fatalf("listed %+v, want %+v", info, want)
+		}
+		if st, err := s.Stat(info.Key); err != nil || st != want {
+			t.Fatalf("stat %+v %v", st, err)
+		}
+	}
+	if _, err := s.Stat(key(1000)); err != cluster.ENOBLOB {
+		t.Fatal(err)
+	}
+	if infos, err := s.List(^cluster.GroupID(0), cluster.BlobKey{}, 7); err != nil || len(infos) != 0 {
+		t.Fatal(infos, err)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	both(t, func(t *testing.T, open func(...func(*Options)) *Store) {
+		s := open(func(o *Options) { o.Manual = false; o.SegmentSize = 512 << 10; o.ZeroFill = true })
+		var wg sync.WaitGroup
+		for w := range 16 {
+			wg.Go(func() {
+				for i := range 20 {
+					n := 1000*(w/2) + i // two goroutines put the same
+					if err := put(s, n); err != nil && !errors.Is(err, cluster.EAGAIN) {
+						t.Errorf("put %d: %v", n, err)
+					}
+					if w%2 == 0 && i >= 10 {
+						if err := s.Delete(bg, []cluster.BlobKey{key(n - 10)}); err != nil {
+							t.Errorf("delete: %v", err)
+						}
+					}
+					if _, err := s.Get(bg, key(n), 0, 1, nil); err != nil && err != cluster.ENOBLOB {
+						t.Errorf("get %d: %v", n, err)
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for range 20 {
+				if _, err := s.Reclaim(); err != nil {
+					t.Errorf("reclaim: %v", err)
+				}
+			}
+		})
+		wg.Wait()
+		check(t, s)
+		if err := s.Verify(bg, func(i Info, err error) bool {
+			if err != nil {
+				t.Errorf("%v: %v", i.Key, err)
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		s = open()
+		check(t, s)
+		for w := range 8 {
+			mustHave(t, s, ints(1000*w+10, 1000*w+20)...)
+		}
+		mustClose(t, s)
+		if err := put(s, 1); !errors.Is(err, cluster.EDISK) {
+			t.Errorf("put after close: %v", err)
+		}
+	})
+}
+
+func TestOpenRefused(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, func(o *Options) { o.ClusterID = "a" })
+	if _, err := Open("/disk", Options{FS: fs, Manual: true}); err == nil {
+		t.Error("a store was opened twice")
+	}
+	mustPut(t, s, 1)
+	uuid := s.UUID()
+	mustClose(t, s)
+	if _, err := Open("/disk", Options{FS: fs, Manual: true, ClusterID: "b"}); err == nil {
+		t.Error("another cluster's store was opened")
+	}
+	s = open(t, fs, func(o *Options) { o.UUID = testUUID(9); o.SegmentSize = 1 << 20 })
+	if s.UUID() != uuid || s.segSize != testSegment {
+		t.Error("what a store is has changed")
+	}
+	if s.SetClusterID("b") == nil || s.SetClusterID("a") != nil {
+		t.Error("SetClusterID")
+	}
+	mustClose(t, s)
+	if err := fs.Remove("/disk/super"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("/disk", Options{FS: fs, Manual: true}); err == nil {
+		t.Error("segments without a superblock were taken for a new store")
+	}
+}
+
+func BenchmarkPut(b *testing.B) {
+	for _, size := range []int{64 << 10, 1 << 20} {
+		for _, writers := range []int{1, 16} {
+			for _, fill := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%dKiB/writers=%d/zerofill=%v", size>>10, writers, fill), func(b *testing.B) {
+					s, err := Open(b.TempDir(), Options{ZeroFill: fill})
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer s.Close()
+					if fill {
+						mustPut(b, s, 1)
+						for s.Prepare() == nil && s.fillSome() {
+						}
+						s.mu.Lock()
+						s.roll()
+						s.mu.Unlock()
+					}
+					data := bytes.Repeat([]byte("x"), size)
+					sums := checksum.Sums(nil).Append(data)
+					b.SetBytes(int64(size))
+					b.ReportAllocs()
+					b.ResetTimer()
+					var wg sync.WaitGroup
+					next := make(chan int)
+					for range writers {
+						wg.Go(func() {
+							for n := range next {
+								k := cluster.BlobKey{Group: 1, Blob: cluster.BlobID(n + 10)}
+								if err := s.Put(bg, k, Meta{}, sums, data); err != nil {
+									b.Error(err)
+								}
+							}
+						})
+					}
+					for i := range b.N {
+						next <- i
+					}
+					close(next)
+					wg.Wait()
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	data := bytes.Repeat([]byte("x"), 1<<20)
+	if err := s.Put(bg, key(1), Meta{}, checksum.Sums(nil).Append(data), data); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []uint32{4 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				bl, err := s.Read(bg, key(1), 0, n)
+				if err != nil {
+					b.Fatal(err)
+				}
+				bl.Release()
+			}
+		})
+	}
+}

@@ -16,7 +16,9 @@ type Request struct {
 type agreed struct {
 	volume VolumeID
 	index  uint64
-	attrs  []Attr
+	strict bool   // index is at or above all that was done before the request began
+	here   bool   // this node has applied index
+	attrs  []Attr // as of index
 }
 
 // NewRequest returns a request of cred that ends with ctx.
@@ -33,4 +35,48 @@ func (r *Request) Cred() *Cred { return &r.cred }
 // Reset makes r a new request, keeping its memory.
 func (r *Request) Reset(ctx context.Context, cred Cred) {
 	*r = Request{ctx: ctx, cred: cred, reads: r.reads[:0]}
+}
+
+// on returns what has been agreed with volume v.
+func (r *Request) on(v VolumeID) *agreed {
+	for i := range r.reads {
+		if r.reads[i].volume == v {
+			return &r.reads[i]
+		}
+	}
+	if n := len(r.reads); n < cap(r.reads) {
+		r.reads = r.reads[:n+1]
+		r.reads[n] = agreed{volume: v, attrs: r.reads[n].attrs[:0]}
+	} else {
+		r.reads = append(r.reads, agreed{volume: v})
+	}
+	return &r.reads[len(r.reads)-1]
+}
+
+// changed says that the request's own command has index index, so that all
+// before it is in the state there, too. What was remembered is old.
+func (r *Request) changed(v VolumeID, index uint64) {
+	a := r.on(v)
+	a.index, a.strict, a.here = max(a.index, index), true, false
+	a.attrs = a.attrs[:0]
+}
+
+// remember keeps attributes that the last command left behind.
+func (r *Request) remember(v VolumeID, attr *Attr) {
+	a := r.on(v)
+	a.attrs = append(a.attrs, *attr)
+}
+
+// remembered returns attributes that the request's last command left behind.
+func (r *Request) remembered(v VolumeID, ino Ino) *Attr {
+	for i := range r.reads {
+		if a := &r.reads[i]; a.volume == v {
+			for j := range a.attrs {
+				if a.attrs[j].Ino == ino {
+					return &a.attrs[j]
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -52,7 +52,9 @@ func New(cfg Config) *Writer {
 	return &Writer{cfg: cfg, opening: make(chan struct{}, 1)}
 }
 
-func (w *Writer) current() *Session {
+// Current returns the present session, or nil if there is none that is not
+// known to be fenced.
+func (w *Writer) Current() *Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.session; s != nil && !s.Fenced() {
@@ -64,7 +66,7 @@ func (w *Writer) current() *Session {
 // Session returns the present session. It opens one if there is none, or if
 // the last one is fenced, which fences all earlier ones of this node.
 func (w *Writer) Session(ctx context.Context) (*Session, error) {
-	if s := w.current(); s != nil {
+	if s := w.Current(); s != nil {
 		return s, nil
 	}
 	select {
@@ -73,7 +75,7 @@ func (w *Writer) Session(ctx context.Context) (*Session, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("writer: no session yet: %w", cluster.EAGAIN)
 	}
-	if s := w.current(); s != nil {
+	if s := w.Current(); s != nil {
 		return s, nil
 	}
 	// One nonce for all attempts, so that a repeated one opens no second session.

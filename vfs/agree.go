@@ -1,0 +1,125 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hawserfs/hawser/cluster"
+)
+
+// again makes the error of an operation that the group did not answer.
+func again(doing string, err error) error {
+	switch e, ok := errors.AsType[cluster.Errno](err); {
+	case ok && e != cluster.EFENCED && e != cluster.ERETRY:
+		return e
+	}
+	return fmt.Errorf("vfs: %s: %v: %w", doing, err, cluster.EAGAIN)
+}
+
+// strict makes what this node has applied good for a linearizable read by r.
+func (m *mount) strict(r *Request) error {
+	a := r.on(m.ID)
+	if !a.strict {
+		begin := int64(m.sys.cfg.Now())
+		index, err := m.Group.ReadIndex(r.ctx)
+		if err != nil {
+			return again("agreeing on a read", err)
+		}
+		m.contact.Store(begin)
+		a.index, a.strict, a.here = max(a.index, index), true, false
+	}
+	return m.wait(r.ctx, a)
+}
+
+// relaxed makes what this node has applied good for a read that may be a
+// little old, but not older than what this front-end or r itself has done.
+func (m *mount) relaxed(r *Request) error {
+	a := r.on(m.ID)
+	if own := m.own.Load(); own > a.index {
+		a.index, a.here = own, false
+	}
+	if !a.strict && int64(m.sys.cfg.Now())-m.contact.Load() > int64(m.sys.cfg.Stale) {
+		return m.strict(r)
+	}
+	return m.wait(r.ctx, a)
+}
+
+func (m *mount) wait(ctx context.Context, a *agreed) error {
+	if a.here {
+		return nil
+	}
+	if m.Group.Applied() < a.index {
+		if err := m.Group.WaitApplied(ctx, a.index); err != nil {
+			return again("waiting for an index", err)
+		}
+	}
+	a.here = true
+	return nil
+}
+
+// peek returns an inode as this node has it.
+func (m *mount) peek(f File) (Attr, bool) {
+	a, ok := m.View.Inode(f.Ino)
+	return a, ok && a.Gen == f.Gen
+}
+
+// inode returns the attributes of f as r must see them, as they are stored:
+// those of a relaxed file may be a little old. ESTALE if it is gone.
+func (m *mount) inode(r *Request, f File) (Attr, error) {
+	a, ok := m.peek(f)
+	// What is not here may have been made a moment ago.
+	wait := m.strict
+	if ok && a.Class.Consistency == cluster.Relaxed {
+		wait = m.relaxed
+	}
+	if g := r.on(m.ID); g.here && (g.strict || ok && a.Class.Consistency == cluster.Relaxed) {
+		wait = nil
+	}
+	if wait != nil {
+		if err := wait(r); err != nil {
+			return Attr{}, err
+		}
+		if a, ok = m.peek(f); !ok {
+			if err := m.strict(r); err != nil {
+				return Attr{}, err
+			}
+			a, ok = m.peek(f)
+		}
+	}
+	if !ok {
+		return Attr{}, cluster.ESTALE
+	}
+	return a, nil
+}
+
+// attr is inode, or what r's own last command left behind.
+func (m *mount) attr(r *Request, f File) (Attr, error) {
+	if a := r.remembered(m.ID, f.Ino); a != nil && a.Gen == f.Gen {
+		return *a, nil
+	}
+	return m.inode(r, f)
+}
+
+// changeShift makes room in the change attribute for the writes held here.
+const changeShift = 16
+
+// show returns stored attributes as clients see them: with what is held here.
+func (m *mount) show(a Attr) Attr {
+	a.Change <<= changeShift
+	if a.Type == cluster.TypeRegular {
+		m.held.overlay(&a, func() (Attr, bool) {
+			n, ok := m.View.Inode(a.Ino)
+			n.Change <<= changeShift
+			return n, ok
+		})
+	}
+	return a
+}
+
+// showInfo returns a change of a directory as clients see it.
+func showInfo(c ChangeInfo) ChangeInfo {
+	return ChangeInfo{Before: c.Before << changeShift, After: c.After << changeShift}
+}
+
+func (m *mount) file(a *Attr) File { return File{Volume: m.ID, Ino: a.Ino, Gen: a.Gen} }

@@ -1,0 +1,209 @@
+package vfs
+
+import (
+	"sync"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
+	"github.com/hawserfs/hawser/vfs/writer"
+)
+
+// An unlinked file lives on until every front-end has said that it does not
+// have it open (any more). openTable knows what this one has open, and what it
+// has yet to let go.
+type openTable struct {
+	wake chan struct{} // many wait to be let go
+
+	mu      sync.Mutex
+	open    map[Ino]int
+	gone    map[Ino]struct{} // unlinked and open here
+	release map[Ino]struct{} // unlinked and not open here: to be let go, or being so
+	look    bool             // events may have been missed
+}
+
+// maxRelease is how many files one command lets go.
+const maxRelease = 1000
+
+func (t *openTable) init() {
+	t.wake = make(chan struct{}, 1)
+	t.open = make(map[Ino]int)
+	t.gone = make(map[Ino]struct{})
+	t.release = make(map[Ino]struct{})
+	t.look = true
+}
+
+// unlinked notes that the last name of a file is gone, or that this front-end
+// was made answerable for its being open.
+func (t *openTable) unlinked(ino Ino) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open[ino] > 0 {
+		t.gone[ino] = struct{}{}
+		return
+	}
+	t.letGo(ino)
+}
+
+// letGo queues a file to be let go. t.mu is held.
+func (t *openTable) letGo(ino Ino) {
+	t.release[ino] = struct{}{}
+	if len(t.release) >= maxRelease {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *openTable) lookAll() {
+	t.mu.Lock()
+	t.look = true
+	t.mu.Unlock()
+}
+
+// add counts one more open, and reports whether the file is being let go.
+func (t *openTable) add(ino Ino) (released, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.release[ino]; ok {
+		return true, false
+	}
+	t.open[ino]++
+	return false, t.open[ino] == 1
+}
+
+// remove ends one open, and reports whether it was the last.
+func (t *openTable) remove(ino Ino) (last bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.open[ino]
+	if n > 1 {
+		t.open[ino] = n - 1
+		return false
+	}
+	delete(t.open, ino)
+	if _, ok := t.gone[ino]; ok {
+		delete(t.gone, ino)
+		t.letGo(ino)
+	}
+	return true
+}
+
+// Open implements FS.
+func (s *System) Open(r *Request, f File) error {
+	if f == Root {
+		return cluster.EISDIR
+	}
+	m, err := s.mount(f)
+	if err != nil {
+		return err
+	}
+	// Counted first: if the last name goes meanwhile, the event finds it open.
+	released, first := m.opens.add(f.Ino)
+	if released {
+		return cluster.ESTALE
+	}
+	a, err := m.attr(r, f)
+	if err == nil {
+		err = isRegular(&a)
+	}
+	if err == nil && a.Nlink == 0 && first && !m.holds(f.Ino) {
+		err = cluster.ESTALE
+	}
+	if err != nil {
+		m.opens.remove(f.Ino)
+	}
+	return err
+}
+
+// holds reports whether this front-end, or an earlier incarnation of it, is
+// among those who keep an unlinked file: its clients may reclaim their opens
+// after a restart.
+func (m *mount) holds(ino Ino) bool {
+	held := false
+	m.View.Unlinked(func(u volume.Unlinked) bool {
+		if u.Ino != ino {
+			return true
+		}
+		for _, id := range u.Holders {
+			if w, ok := fsm.LoadWriter(m.View.Reader, id); ok && w.Node == m.sys.cfg.Node {
+				held = true
+			}
+		}
+		return false
+	})
+	return held
+}
+
+// Close implements FS.
+func (s *System) Close(f File) {
+	m, err := s.mount(f)
+	if err != nil {
+		return
+	}
+	if m.opens.remove(f.Ino) && m.held.any() {
+		m.flushSoon(f.Ino)
+	}
+}
+
+// releaseUnlinked lets go of unlinked files that are not open here.
+func (m *mount) releaseUnlinked() {
+	session, err := m.writer.Session(m.sys.base)
+	if err != nil {
+		return
+	}
+	m.lookForUnlinked(session)
+	for m.sys.base.Err() == nil {
+		m.opens.mu.Lock()
+		inos := make([]Ino, 0, min(len(m.opens.release), maxRelease))
+		for ino := range m.opens.release {
+			if len(inos) == maxRelease {
+				break
+			}
+			inos = append(inos, ino)
+		}
+		m.opens.mu.Unlock()
+		if len(inos) == 0 {
+			return
+		}
+		index, _, err := session.Propose(m.sys.base, volume.ReleaseUnlinked{Inos: inos})
+		if err != nil {
+			if session.Fenced() {
+				m.fenced(session)
+			}
+			m.opens.lookAll()
+			return
+		}
+		m.executed(index)
+		// Until this node has applied it, an Open could still find the file.
+		if m.Group.WaitApplied(m.sys.base, index) != nil {
+			return
+		}
+		m.opens.mu.Lock()
+		for _, ino := range inos {
+			delete(m.opens.release, ino)
+		}
+		m.opens.mu.Unlock()
+	}
+}
+
+// lookForUnlinked finds files that wait for this front-end, whose events it
+// may not have seen: before it began, or when its state was replaced.
+func (m *mount) lookForUnlinked(session *writer.Session) {
+	m.opens.mu.Lock()
+	look := m.opens.look
+	m.opens.look = false
+	m.opens.mu.Unlock()
+	if !look {
+		return
+	}
+	m.View.Unlinked(func(u volume.Unlinked) bool {
+		for _, id := range u.Holders {
+			if id == session.ID() {
+				m.opens.unlinked(u.Ino)
+			}
+		}
+		return true
+	})
+}

@@ -79,7 +79,7 @@ type Node struct {
 	// Incarnation tells the node's data folder from every other that ever had
 	// its name: a node that lost its Raft log must not vote in its stead.
 	Incarnation UUID
-	clients  uint32 // client records
+	clients     uint32 // client records
 }
 
 // A StoreState says what is thought of a store.

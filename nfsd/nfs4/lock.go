@@ -18,7 +18,7 @@ func lockRange(off, length uint64) (start, end uint64, st proto.Status) {
 		return 0, 0, proto.ErrInval
 	case length == math.MaxUint64:
 		return off, math.MaxUint64, proto.OK
-	case length-1 > math.MaxUint64-off:
+	case length > math.MaxUint64-off:
 		return 0, 0, proto.ErrInval
 	}
 	return off, off + length - 1, proto.OK

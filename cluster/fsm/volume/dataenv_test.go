@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -25,6 +26,7 @@ type dataEnv struct {
 	now     cluster.Time // added to the index
 	events  []any
 	writers map[string]*testWriter
+	log     []cluster.Entry // every command
 }
 
 type testWriter struct {
@@ -34,11 +36,21 @@ type testWriter struct {
 	low     uint32
 }
 
-func newData(t fataler) *dataEnv {
-	m, err := fsm.Open(fsm.Options{Dir: "volume", FS: vfs.NewMem(), Core: New(), CacheBytes: 1 << 20, MemTableBytes: 4 << 20})
+func newData(t fataler) *dataEnv { return newDataSized(t, 4<<20) }
+
+// newMachine makes an empty machine.
+func newMachine(t fataler, core fsm.Core, memTable uint64) *fsm.Machine {
+	t.Helper()
+	m, err := fsm.Open(fsm.Options{Dir: "volume", FS: vfs.NewMem(), Core: core, CacheBytes: 1 << 20, MemTableBytes: memTable})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
+	return m
+}
+
+// newDataSized is newData with memtables of a size.
+func newDataSized(t fataler, memTable uint64) *dataEnv {
+	m := newMachine(t, New(), memTable)
 	e := &dataEnv{t: t, m: m, view: View{m.Reader()}, writers: make(map[string]*testWriter)}
 	m.Subscribe(func(_ uint64, events []any) { e.events = append(e.events, events...) })
 	e.must("", Format{HashKey: [16]byte{1, 2, 3}, Mode: 0o777, Class: cluster.Class{Copies: 2}})
@@ -60,7 +72,30 @@ func (e *dataEnv) entry(by string, b fsm.Body) cluster.Entry {
 		w.seq++
 		env.Writer, env.Lane, env.Seq, env.LowWater = w.id, 1, w.seq, w.low
 	}
-	return cluster.Entry{Index: e.index, Term: 1, Command: fsm.AppendCommand(nil, env, b)}
+	entry := cluster.Entry{Index: e.index, Term: 1, Command: fsm.AppendCommand(nil, env, b)}
+	e.log = append(e.log, entry)
+	return entry
+}
+
+// replay applies the log again, entry by entry, and compares the states.
+func (e *dataEnv) replay() {
+	e.t.Helper()
+	m := newMachine(e.t, New(), 4<<20)
+	defer m.Close()
+	for i := range e.log {
+		m.Apply(e.log[i : i+1])
+	}
+	dump := func(m *fsm.Machine) map[string]string {
+		d := make(map[string]string)
+		m.Reader().Ascend([]byte{'!'}, []byte{'Z' + 1}, func(key, value []byte) bool {
+			d[string(key)] = string(value)
+			return true
+		})
+		return d
+	}
+	if !maps.Equal(dump(e.m), dump(m)) {
+		e.t.Fatalf("the same log, cut into other batches, makes another state")
+	}
 }
 
 func (e *dataEnv) apply(by string, b fsm.Body) ([]byte, error) {

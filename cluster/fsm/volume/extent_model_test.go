@@ -185,6 +185,7 @@ func TestExtentsModel(t *testing.T) {
 			}
 		}
 		f.flush()
+		e.replay()
 		// With both files gone, nothing is left but garbage.
 		for _, name := range []string{"x", "y"} {
 			e.must("", Remove{Dir: cluster.RootIno, Name: name})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
+	"github.com/hawserfs/hawser/cluster/fsm/codec"
 )
 
 // A Problem is an invariant of the volume that does not hold. The members that
@@ -161,12 +162,15 @@ func (c *checker) checkRecord() (record, bool) {
 
 // checkUsage compares what was counted on the way with what commands counted.
 func (c *checker) checkUsage() {
+	var u Usage
 	c.each(prefixUsage, func(key, val []byte) {
-		if string(key) != string(appendUsageKey(nil, usageVolume, 0)) {
-			c.problem(Problem{Text: fmt.Sprintf("usage record %x is of nothing", key)})
+		d := codec.NewDec(val)
+		u = Usage{Bytes: d.Uvarint(), Inodes: d.Uvarint()}
+		if d.Done() != nil || string(key) != string(appendUsageKey(nil, usageVolume, 0)) {
+			c.problem(Problem{Text: fmt.Sprintf("usage record %x is of nothing, or damaged", key)})
 		}
 	})
-	if u := loadUsage(c.Reader, usageVolume, 0); u != c.usage {
+	if u != c.usage {
 		c.problem(Problem{Text: fmt.Sprintf("usage says %d bytes and %d inodes, there are %d and %d",
 			u.Bytes, u.Inodes, c.usage.Bytes, c.usage.Inodes)})
 	}

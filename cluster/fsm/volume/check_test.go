@@ -115,6 +115,9 @@ func TestCheckFinds(t *testing.T) {
 			val, _ := e.view.Get(nil, appendDirentKey(nil, 1, cookie))
 			return raw{key(appendDirentKey(nil, 1, cookie)): nil, key(appendDirentKey(nil, 1, cookie+1)): val}
 		}, "has no first one"},
+		{"entry record", func(*dataEnv) raw { return raw{key(appendDirentKey(nil, 1, cookie)): {0}} }, "is damaged"},
+		{"entry of an empty directory", func(*dataEnv) raw { return raw{key(appendDirentKey(nil, dir, 8)): {0}} }, "is damaged"},
+		{"usage record", func(*dataEnv) raw { return raw{key(appendUsageKey(nil, usageVolume, 0)): {1}} }, "or damaged"},
 		{"xattr", func(*dataEnv) raw { return raw{key(appendXattrKey(nil, other, "a")): {1}} }, "extended attributes"},
 		{"xattr of nothing", func(*dataEnv) raw { return raw{key(appendXattrKey(nil, 88, "a")): {1}} }, "is not there, but has extended"},
 		{"usage", func(*dataEnv) raw { return raw{key(appendUsageKey(nil, usageVolume, 0)): {1, 1}} }, "usage says"},

@@ -139,7 +139,7 @@ func (c *checker) checkDirents() {
 			return
 		}
 		has := false
-		ascendDirents(c.Reader, n.Ino, 0, func(*Dirent) bool {
+		c.Ascend(appendDirentBound(nil, n.Ino, 0), appendDirentBound(nil, n.Ino+1, 0), func(_, _ []byte) bool {
 			has = true
 			return false
 		})

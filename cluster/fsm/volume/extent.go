@@ -116,7 +116,8 @@ func deleteExtent(tx *fsm.Tx, ino cluster.Ino, end uint64) {
 	tx.Delete(appendExtentKey(s.key[:0], ino, end))
 }
 
-// damaged stops the program: a replica that went on would diverge.
+// damaged panics: the store has checked what it read, so a bug has written
+// it, on every replica alike. A command fails by it; a View does not return.
 func damaged(what string, id uint64) {
 	panic(fmt.Sprintf("volume: the record of %s %d is damaged: restore this replica from another", what, id))
 }

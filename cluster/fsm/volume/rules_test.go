@@ -217,7 +217,7 @@ func TestDeletable(t *testing.T) {
 	e.must("a", Punch{Ino: ino, Len: 100})
 	say("punched", true, true)
 	n := 0
-	e.view.Garbage(set.ID, func(g Garbage) bool {
+	e.view.Garbage(set.ID, 0, func(g Garbage) bool {
 		if n++; g.Blob != used.ID || g.Set != set.ID || g.Index != e.index || g.Time != cluster.Time(e.index) {
 			t.Errorf("garbage %+v", g)
 		}

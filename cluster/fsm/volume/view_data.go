@@ -62,15 +62,15 @@ type Garbage struct {
 }
 
 // Garbage calls fn for each blob of a replica set's delete queue that may be
-// deleted from the members, by id, until it returns false. Those that their
-// writer is not past yet are left out: it is soon.
-func (v View) Garbage(set cluster.ReplicaSetID, fn func(g Garbage) bool) {
+// deleted from the members, by id, beginning with from, until it returns
+// false. Those that their writer is not past yet are left out: it is soon.
+func (v View) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, fn func(g Garbage) bool) {
 	writers := make(map[cluster.WriterID]fsm.Writer)
 	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
 		writers[w.ID] = w
 		return true
 	})
-	v.ascendSetBlobs(prefixGarbage, set, 0, func(id cluster.BlobID, val []byte) bool {
+	v.ascendSetBlobs(prefixGarbage, set, from, func(id cluster.BlobID, val []byte) bool {
 		w, known := writers[id.Writer()]
 		if !final(id, w, known) {
 			return true

@@ -67,6 +67,12 @@ func (r *Request) remember(v VolumeID, attr *Attr) {
 	a.attrs = append(a.attrs, *attr)
 }
 
+// forget drops the attributes remembered of volume v: data of a file changed.
+func (r *Request) forget(v VolumeID) {
+	a := r.on(v)
+	a.attrs = a.attrs[:0]
+}
+
 // remembered returns attributes that the request's last command left behind.
 func (r *Request) remembered(v VolumeID, ino Ino) *Attr {
 	for i := range r.reads {

@@ -74,6 +74,7 @@ func (s *System) Write(r *Request, f File, off uint64, p []byte, how Stability) 
 			return how, v, nil
 		}
 	case relaxed:
+		r.forget(m.ID)
 		if err := m.hold(r, session, &a, off, p); err != nil {
 			return 0, 0, err
 		}
@@ -99,6 +100,7 @@ func (s *System) Commit(r *Request, f File) (Verifier, error) {
 	if err != nil {
 		return 0, err
 	}
+	r.forget(m.ID)
 	if err := m.flush(r.ctx, f.Ino); err != nil {
 		return 0, err
 	}

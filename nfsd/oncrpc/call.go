@@ -48,7 +48,12 @@ type Call struct {
 // Context ends when the server is closed. It does not end with the
 // connection: an operation once begun is completed, since its result may be
 // asked for on another connection.
-func (c *Call) Context() context.Context { return c.ctx }
+func (c *Call) Context() context.Context {
+	if c.ctx == nil {
+		return context.Background() // a call made by hand
+	}
+	return c.ctx
+}
 
 // A Cred is a credential.
 type Cred struct {

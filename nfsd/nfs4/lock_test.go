@@ -6,6 +6,7 @@ import (
 	"math"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,7 +161,7 @@ func TestLockOfLapsedClient(t *testing.T) {
 type memStore struct {
 	mu     sync.Mutex
 	owners map[string]bool
-	fail   bool
+	fail   atomic.Bool
 }
 
 func (m *memStore) Clients(context.Context) (all [][]byte, err error) {
@@ -175,7 +176,7 @@ func (m *memStore) Clients(context.Context) (all [][]byte, err error) {
 func (m *memStore) PutClient(_ context.Context, owner []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fail {
+	if m.fail.Load() {
 		return errors.New("no leader")
 	}
 	m.owners[string(owner)] = true
@@ -200,12 +201,13 @@ func (m *memStore) list() (all []string) {
 }
 
 func TestClientRecords(t *testing.T) {
-	store := &memStore{owners: map[string]bool{}, fail: true}
+	store := &memStore{owners: map[string]bool{}}
+	store.fail.Store(true)
 	r := newRig(t, func(c *Config) { c.Clients = store })
 	w := r.dial()
 	x, _ := w.exchange("a", 1, 0)
 	w.compound(createSession(x.id, x.seq, linuxFore)).is(proto.ErrDelay)
-	store.fail = false
+	store.fail.Store(false)
 	w.compound(createSession(x.id, x.seq, linuxFore)).is(proto.OK)
 	if l := store.list(); len(l) != 1 {
 		t.Fatal(l)

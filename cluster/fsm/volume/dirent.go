@@ -180,34 +180,24 @@ func deleteDirent(tx *fsm.Tx, dir cluster.Ino, e *slot) {
 		tx.Delete(appendDirentKey(nil, dir, e.Cookie))
 		return
 	}
-	// Another name with this hash may be there.
-	last := 0
-	for i := 1; i < cookieSlots; i++ {
-		if first+uint64(i) == e.Cookie {
-			continue
-		}
-		if _, ok := getSlot(tx, dir, first+uint64(i)); ok {
-			last = i
-		}
-	}
-	if e.Cookie != first {
-		tx.Delete(appendDirentKey(nil, dir, e.Cookie))
-		head, ok := getSlot(tx, dir, first)
-		switch {
-		case !ok || last != 0:
-		case head.Ino == 0:
-			tx.Delete(appendDirentKey(nil, dir, first))
-		default:
-			head.chained = false
-			putSlot(tx, dir, &head)
-		}
+	if e.Cookie == first {
+		// Others have this hash: look-ups must get to them.
+		putSlot(tx, dir, &slot{Dirent: Dirent{Cookie: first}, chained: true})
 		return
 	}
-	if last == 0 {
-		tx.Delete(appendDirentKey(nil, dir, first))
+	tx.Delete(appendDirentKey(nil, dir, e.Cookie))
+	for cookie := first + 1; cookie < first+cookieSlots; cookie++ {
+		if _, ok := getSlot(tx, dir, cookie); ok {
+			return
+		}
+	}
+	// It was the last one behind the first.
+	if head, _ := getSlot(tx, dir, first); head.Ino != 0 {
+		head.chained = false
+		putSlot(tx, dir, &head)
 		return
 	}
-	putSlot(tx, dir, &slot{Dirent: Dirent{Cookie: first}, chained: true})
+	tx.Delete(appendDirentKey(nil, dir, first))
 }
 
 // ascendDirents calls fn for each name in dir with a cookie above after, in

@@ -62,6 +62,10 @@ func TestCollisions(t *testing.T) {
 	step("mv /e /f", "f@8 c@10")
 	step("mv /f /c", "c@10")
 	step("rm /c", "")
+	step("mkfile /g", "g@8")
+	step("mkfile /h", "g@8 h@9")
+	step("mv /h /g", "g@8")
+	step("rm /g", "")
 	if n := countKeys(e, prefixDirent); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}

@@ -145,13 +145,12 @@ func (r *rename) apply(tx *fsm.Tx, rec *record) cluster.Errno {
 	}
 	e := Dirent{Ino: r.moved.Ino, Gen: r.moved.Gen, Type: r.moved.Type, Name: r.ToName}
 	if r.replaces {
-		// Its flags may have changed with the entry of the source.
-		dest, ok := findDirent(tx, rec, r.ToDir, r.ToName)
-		if !ok {
-			return cluster.EINTERNAL
+		if r.dest.chained {
+			// The source may have been the only one chained to it.
+			r.dest, _ = findDirent(tx, rec, r.ToDir, r.ToName)
 		}
-		e.Cookie = dest.Cookie
-		putSlot(tx, r.ToDir, &slot{Dirent: e, chained: dest.chained})
+		e.Cookie = r.dest.Cookie
+		putSlot(tx, r.ToDir, &slot{Dirent: e, chained: r.dest.chained})
 		if r.replaced.Type == cluster.TypeDirectory {
 			r.to.Nlink--
 		}

@@ -113,11 +113,6 @@ func (c *compound) credential() {
 	cred := vfs.Cred{UID: nobody, GID: nobody}
 	if a := c.call.Cred.Sys; a != nil {
 		cred = vfs.Cred{UID: a.UID, GID: a.GID, GIDs: a.GIDs}
-		if groups := c.p.cfg.Groups; groups != nil && len(a.GIDs) == oncrpc.MaxGroups {
-			if all, ok := groups(c.call.Context(), a.UID); ok {
-				cred.GIDs = all
-			}
-		}
 	}
 	c.req.Reset(c.call.Context(), cred)
 }

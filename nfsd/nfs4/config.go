@@ -1,7 +1,6 @@
 package nfs4
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -37,10 +36,6 @@ type Config struct {
 	MaxClients  int // client records; default 16384
 	MaxSessions int // of a client; default 64
 	MaxHoldings int // opens and lock owners of a client; default 1 Mi
-
-	// Groups returns the supplementary groups of a user, and true if they
-	// are known: it is asked for users whose credential is full (16 groups).
-	Groups func(ctx context.Context, uid uint32) ([]uint32, bool)
 
 	Boot   uint32              // tells this incarnation from others; default random
 	Now    func() cluster.Time // must not go backwards; default the monotonic clock
@@ -93,18 +88,9 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// overhead is what a request or reply has around the data of a READ or WRITE, at most.
+// overhead is what a request or reply has around the data of a READ or WRITE, at
+// most, in bytes. The transport has to let at least that through.
 const overhead = 16 << 10
-
-// MaxMessage returns the size of the largest RPC message, in bytes: what the
-// transport has to let through.
-func (c *Config) MaxMessage() int {
-	n := c.MaxIO
-	if n == 0 {
-		n = 1 << 20
-	}
-	return n + 2*overhead
-}
 
 // A Program is NFS version 4 as package oncrpc serves it.
 type Program struct {

@@ -49,7 +49,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	}
 	srv := oncrpc.NewServer(oncrpc.Config{
 		Programs:  []oncrpc.Program{{Number: proto.Program, MinVersion: 4, MaxVersion: 4, Handler: r.p}},
-		MaxRecord: cfg.MaxMessage(),
+		MaxRecord: 2 << 20,
 	})
 	if r.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

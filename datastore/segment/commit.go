@@ -50,7 +50,11 @@ func (s *Store) tryReserve(e *entry, n, limit int64) (bool, error) {
 	if err := s.Failed(); err != nil {
 		return false, err
 	}
-	if g := s.active; g == nil || g.end+n > limit {
+	for s.active == nil || s.active.end+n > limit {
+		if s.behind() {
+			s.drained.Wait()
+			continue
+		}
 		if s.next == nil {
 			return false, nil
 		}
@@ -58,7 +62,7 @@ func (s *Store) tryReserve(e *entry, n, limit int64) (bool, error) {
 	}
 	g := s.active
 	if g.forced && e.rec.kind == kindBlob {
-		if s.room() == 0 {
+		if s.over(0) {
 			s.wakeUp()
 			return false, s.fullError()
 		}
@@ -71,6 +75,17 @@ func (s *Store) tryReserve(e *entry, n, limit int64) (bool, error) {
 	s.seq++
 	s.queue = append(s.queue, e)
 	return true, nil
+}
+
+// behind reports whether a record of a segment before the active one is not
+// durable yet. The next segment has to wait for it, so that a search of the
+// whole log knows that only the last two have records that may be torn.
+func (s *Store) behind() bool {
+	oldest := s.batchSeg
+	if oldest == 0 && len(s.queue) > 0 {
+		oldest = s.queue[0].rec.seg
+	}
+	return oldest != 0 && oldest < s.active.no && s.Failed() == nil
 }
 
 // roll makes the next segment the active one. The caller holds mu.
@@ -105,6 +120,7 @@ func (s *Store) commit(e *entry) error {
 	}
 	batch := s.queue[:n:n]
 	s.queue = s.queue[n:]
+	s.batchSeg = batch[0].rec.seg
 	s.mu.Unlock()
 
 	if err := s.commitBatch(batch); err != nil {
@@ -114,7 +130,8 @@ func (s *Store) commit(e *entry) error {
 	}
 
 	s.mu.Lock()
-	s.committing = false
+	s.committing, s.batchSeg = false, 0
+	s.drained.Broadcast()
 	if len(s.queue) > 0 && s.queue[0].written {
 		s.committing = true
 		s.queue[0].wake <- true

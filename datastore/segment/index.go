@@ -67,6 +67,10 @@ func openIndex(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger, backgr
 	if err != nil {
 		log.Warn("the index cannot be read and is made anew from the segments", "dir", dir, "err", err)
 		if err = fs.RemoveAll(dir); err == nil {
+			// An index that comes back after a crash would be of another time.
+			err = syncDir(fs, fs.PathDir(dir))
+		}
+		if err == nil {
 			db, err = open()
 		}
 	}

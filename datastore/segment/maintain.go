@@ -1,8 +1,11 @@
 package segment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -132,7 +135,7 @@ func (s *Store) Reclaim() (int64, error) {
 		return 0, fmt.Errorf("segment: index: %w", err)
 	}
 	var freed int64
-	for _, g := range w.segs {
+	for _, g := range w.order() {
 		if err := s.reclaimSegment(g); err != nil {
 			return freed, err
 		}
@@ -149,11 +152,28 @@ type reclaim struct {
 }
 
 type reclaimSeg struct {
+	no    uint32
 	seg   *seg
 	holes []span
 	dead  int64 // bytes of holes
 	tombs int64
 	whole bool // nothing in the segment counts any more
+}
+
+// order returns the segments so that no tombstone goes away before the records
+// that it is for, were the index to be lost: holes come first, and of the
+// segments that become free, which may have tombstones, the older ones, as a
+// tombstone is never in an older segment than what it is for.
+func (w *reclaim) order() []*reclaimSeg {
+	return slices.SortedFunc(maps.Values(w.segs), func(a, b *reclaimSeg) int {
+		if a.whole != b.whole {
+			if a.whole {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.no, b.no)
+	})
 }
 
 // reclaimable collects what can be given back now.
@@ -165,7 +185,7 @@ func (s *Store) reclaimable() (*reclaim, error) {
 		g := w.segs[no]
 		if g == nil {
 			s.mu.Lock()
-			g = &reclaimSeg{seg: s.segs[no]}
+			g = &reclaimSeg{no: no, seg: s.segs[no]}
 			s.mu.Unlock()
 			w.segs[no] = g
 		}
@@ -208,7 +228,7 @@ func (s *Store) reclaimable() (*reclaim, error) {
 		}
 		r := w.segs[no]
 		if r == nil && g.dead == 0 && g.tombs == 0 {
-			r = &reclaimSeg{seg: g}
+			r = &reclaimSeg{no: no, seg: g}
 			w.segs[no] = r
 		}
 		if r != nil {
@@ -323,7 +343,7 @@ func (s *Store) retire(g *seg) {
 	delete(s.segs, g.no)
 	s.files.Delete(g.no)
 	from := s.fs.PathJoin(s.dir, fileName(segPrefix, g.no))
-	if len(s.free) >= maxFree {
+	if len(s.free) >= maxFree || s.over(s.segSize) {
 		if err := s.fs.Remove(from); err != nil {
 			s.log.Warn("removing a free segment", "err", err)
 		}

@@ -41,9 +41,8 @@ func (s *Store) recover() error {
 		if no < pos.seg {
 			continue
 		}
-		// All but the last segments with records were synced before anything
-		// was written behind them. The last may have been followed by an empty
-		// one, which was ready.
+		// Only the last two segments with records may have some that were not
+		// synced (see behind), and an empty one that was ready may follow.
 		unsynced := i+3 >= len(nos)
 		if err := s.replay(s.segs[no], unsynced); err != nil {
 			return err
@@ -318,7 +317,10 @@ func (sc *scanner) next(off int64) (*entry, error) {
 			return nil, err
 		}
 		if !good {
-			sc.s.log.Warn("a record's payload is damaged, or was not written before a crash", "segment", sc.g.no, "offset", off)
+			sc.s.log.Warn("a record's payload is damaged, or was not written before a crash: it is dropped", "segment", sc.g.no, "offset", off)
+			if err := sc.void(off); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		sc.seq = max(sc.seq, e.rec.seq+1)
@@ -345,6 +347,20 @@ func (sc *scanner) payload(e *entry, sums checksum.Sums) (bool, error) {
 		e.keys = parseTombstone(p.B)
 	}
 	return true, nil
+}
+
+// void wipes the header of a record that is not to be found again, also not by
+// a later search that does not look at payloads.
+func (sc *scanner) void(off int64) error {
+	sc.have = 0
+	err := sc.g.f.writev(off, [][]byte{zeros[:Align]})
+	if err == nil {
+		err = sc.g.f.SyncData()
+	}
+	if err != nil {
+		return fmt.Errorf("wiping a damaged record of segment %d at %d: %w", sc.g.no, off, err)
+	}
+	return nil
 }
 
 func isZero(b []byte) bool {

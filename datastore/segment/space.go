@@ -83,6 +83,12 @@ func (s *Store) newSegment(no uint32, f *file, from string) (*file, error) {
 	if err != nil {
 		return nil, s.ioError("making a segment", err)
 	}
+	// The old name must be gone for good before the mark that the segment is
+	// free is: under that name, its old records would be the log's again.
+	if err = syncDir(s.fs, s.dir); err != nil {
+		f.drop()
+		return nil, s.fail("syncing the folder", err)
+	}
 	// A free segment has holes, so it is allocated as well.
 	if err = f.allocate(s.segSize); err == nil {
 		var h [Align]byte
@@ -95,10 +101,7 @@ func (s *Store) newSegment(no uint32, f *file, from string) (*file, error) {
 		_ = s.fs.Remove(name)
 		return nil, s.ioError("making a segment", err)
 	}
-	if err = f.Sync(); err == nil {
-		err = syncDir(s.fs, s.dir)
-	}
-	if err != nil {
+	if err = f.Sync(); err != nil {
 		f.drop()
 		return nil, s.fail("syncing a new segment", err)
 	}
@@ -148,6 +151,13 @@ func (s *Store) room() uint64 {
 	return min(avail, capacity-min(capacity, have))
 }
 
+// over reports whether the segments, and more bytes, are more than the store
+// may have.
+func (s *Store) over(more int64) bool {
+	capacity, avail := s.disk()
+	return avail == 0 || s.allocated()+uint64(more) > capacity
+}
+
 // allocated returns how many bytes the segments take. Holes are not counted.
 func (s *Store) allocated() uint64 {
 	n := int64(len(s.free)) * s.segSize
@@ -174,7 +184,8 @@ func (s *Store) Usage() Usage {
 	if s.Failed() != nil {
 		return u
 	}
-	u.Free = s.room() + uint64(len(s.free))*uint64(s.segSize)
+	size := uint64(s.segSize)
+	u.Free = s.room()/size*size + uint64(len(s.free))*size
 	if g := s.active; g != nil {
 		u.Free += uint64(max(0, s.segSize-s.spare-g.end))
 	}

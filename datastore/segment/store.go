@@ -46,6 +46,8 @@ type Store struct {
 	seq        uint64
 	queue      []*entry // records in the order of the log that are not committed
 	committing bool
+	batchSeg   uint32     // of the first record that is being committed; 0: none
+	drained    *sync.Cond // on mu: a batch was committed
 
 	pos position // of the index; the committer's
 
@@ -100,6 +102,7 @@ func Open(dir string, opts Options) (_ *Store, err error) {
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 	}
+	s.drained = sync.NewCond(&s.mu)
 	if err := s.fs.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("segment: %w", err)
 	}
@@ -166,6 +169,12 @@ func (s *Store) openSuper() error {
 	}
 	if changed {
 		if err := writeSuper(s.fs, s.dir, &sb); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		// The folder may be new, too.
+		if err := syncDir(s.fs, s.fs.PathDir(s.dir)); err != nil {
 			return err
 		}
 	}

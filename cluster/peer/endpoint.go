@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -256,7 +257,11 @@ func (e *Endpoint) accept(raw net.Conn, ok bool) {
 	stop()
 	if err != nil || a.status != helloOK {
 		if err == nil {
-			e.cfg.Logger.Warn("refused a peer", "peer", h.node, "addr", raw.RemoteAddr().String(), "why", a.status.String())
+			level := slog.LevelWarn
+			if a.status == helloNoGroup { // it is starting, or about to be added
+				level = slog.LevelDebug
+			}
+			e.cfg.Logger.Log(e.ctx, level, "refused a peer", "peer", h.node, "addr", raw.RemoteAddr().String(), "why", a.status.String())
 		}
 		_ = conn.Close()
 		e.released()

@@ -105,16 +105,25 @@ func (m *mount) attr(r *Request, f File) (Attr, error) {
 const changeShift = 16
 
 // show returns stored attributes as clients see them: with what is held here.
-func (m *mount) show(a Attr) Attr {
+// h must have been got before a was read, so that what is not held any more is
+// in a: otherwise the file would be seen going back.
+func (m *mount) show(a Attr, h *heldFile) Attr {
 	a.Change <<= changeShift
-	if a.Type == cluster.TypeRegular {
-		m.held.overlay(&a, func() (Attr, bool) {
-			n, ok := m.View.Inode(a.Ino)
-			n.Change <<= changeShift
-			return n, ok
-		})
+	if h != nil {
+		h.overlay(&a, m.View)
 	}
 	return a
+}
+
+// shown returns f's attributes as r's user sees them.
+func (m *mount) shown(r *Request, f File) (Attr, error) {
+	h := m.held.get(f.Ino, false)
+	defer m.held.put(h)
+	a, err := m.attr(r, f)
+	if err != nil {
+		return Attr{}, err
+	}
+	return m.show(a, h), nil
 }
 
 // showInfo returns a change of a directory as clients see it.

@@ -48,11 +48,7 @@ func (s *System) Getattr(r *Request, f File) (Attr, error) {
 	if err != nil {
 		return Attr{}, err
 	}
-	a, err := m.attr(r, f)
-	if err != nil {
-		return Attr{}, err
-	}
-	return m.show(a), nil
+	return m.shown(r, f)
 }
 
 // rights says which mode bits each access right needs, of files and of directories.
@@ -106,7 +102,7 @@ func (s *System) Setattr(r *Request, f File, set SetAttr, opened bool) (Attr, er
 			return Attr{}, err
 		}
 	}
-	return m.attrCommand(r, volume.SetAttr{Cred: r.cred, Ino: f.Ino, Attr: set, Open: opened})
+	return m.attrCommand(r, f.Ino, volume.SetAttr{Cred: r.cred, Ino: f.Ino, Attr: set, Open: opened})
 }
 
 // shrink frees what lies behind the new end of a file in bounded commands, if
@@ -162,7 +158,9 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 }
 
 // attrCommand executes a command whose result is attributes.
-func (m *mount) attrCommand(r *Request, c fsm.Body) (Attr, error) {
+func (m *mount) attrCommand(r *Request, ino Ino, c fsm.Body) (Attr, error) {
+	h := m.held.get(ino, false)
+	defer m.held.put(h)
 	body, err := m.propose(r, c)
 	if err != nil {
 		return Attr{}, err
@@ -172,5 +170,5 @@ func (m *mount) attrCommand(r *Request, c fsm.Body) (Attr, error) {
 		return Attr{}, err
 	}
 	r.remember(m.ID, &res.Attr)
-	return m.show(res.Attr), nil
+	return m.show(res.Attr, h), nil
 }

@@ -14,12 +14,17 @@ func (s *System) Create(r *Request, dir File, name string, args CreateArgs) (Cre
 	if err != nil {
 		return Created{}, err
 	}
-	if args.How == Unchecked && args.Attr.Mask&cluster.SetSize != 0 && m.held.any() {
-		// It may empty a file: what was written before must not come after.
+	var h *heldFile
+	if args.How != Guarded && m.held.any() {
 		if e, ok := m.View.Lookup(dir.Ino, name); ok {
-			if err := m.flush(r.ctx, e.Ino); err != nil {
-				return Created{}, err
-			}
+			h = m.held.get(e.Ino, false)
+			defer m.held.put(h)
+		}
+	}
+	if h != nil && args.Attr.Mask&cluster.SetSize != 0 {
+		// It may empty a file: what was written before must not come after.
+		if err := m.flushFile(r.ctx, h, false); err != nil {
+			return Created{}, err
 		}
 	}
 	gen := uint32(s.cfg.Nonce())
@@ -35,8 +40,11 @@ func (s *System) Create(r *Request, dir File, name string, args CreateArgs) (Cre
 		return Created{}, err
 	}
 	r.remember(m.ID, &res.Attr)
+	if h != nil && h.ino != res.Attr.Ino {
+		h = nil // another file has the name by now
+	}
 	return Created{
-		File: m.file(&res.Attr), Attr: m.show(res.Attr), Dir: showInfo(res.Dir), Created: res.Created, Set: res.Set,
+		File: m.file(&res.Attr), Attr: m.show(res.Attr, h), Dir: showInfo(res.Dir), Created: res.Created, Set: res.Set,
 	}, nil
 }
 
@@ -52,6 +60,8 @@ func (s *System) Link(r *Request, f, dir File, name string) (Attr, ChangeInfo, e
 	if err != nil {
 		return Attr{}, ChangeInfo{}, err
 	}
+	h := m.held.get(f.Ino, false)
+	defer m.held.put(h)
 	body, err := m.propose(r, volume.Link{Cred: r.cred, Ino: f.Ino, Dir: dir.Ino, Name: name})
 	if err != nil {
 		return Attr{}, ChangeInfo{}, err
@@ -61,7 +71,7 @@ func (s *System) Link(r *Request, f, dir File, name string) (Attr, ChangeInfo, e
 		return Attr{}, ChangeInfo{}, err
 	}
 	r.remember(m.ID, &res.Attr)
-	return m.show(res.Attr), showInfo(res.Dir), nil
+	return m.show(res.Attr, h), showInfo(res.Dir), nil
 }
 
 // Remove implements FS.

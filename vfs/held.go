@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/datastore/placement"
 	"github.com/hawserfs/hawser/vfs/dirty"
 	"github.com/hawserfs/hawser/vfs/writer"
@@ -79,8 +80,11 @@ func (t *heldTable) get(ino Ino, create bool) *heldFile {
 	return h
 }
 
-// put ends the use of h, which is forgotten if it holds nothing any more.
+// put ends the use of h, if it is not nil, which is forgotten if it holds nothing any more.
 func (t *heldTable) put(h *heldFile) {
+	if h == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h.refs--
@@ -110,22 +114,15 @@ func (t *heldTable) all() []*heldFile {
 	return list
 }
 
-// overlay makes a, which is shown, what it is with the data held. stored
-// returns the attributes as they are stored, shown.
-func (t *heldTable) overlay(a *Attr, stored func() (Attr, bool)) {
-	h := t.get(a.Ino, false)
-	if h == nil {
-		return
-	}
-	defer t.put(h)
+// overlay makes a, which is shown, what it is with the data held.
+func (h *heldFile) overlay(a *Attr, view volume.View) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.change > a.Change {
-		// A write saw a newer state than the caller: its change attribute must
-		// not be shown with older attributes.
-		if n, ok := stored(); ok && n.Change > a.Change {
-			*a = n
-		}
+	// A flush may have moved data from here to the state since a was read, and
+	// a write may have seen a newer state.
+	if n, ok := view.Inode(a.Ino); ok && n.Change<<changeShift > a.Change {
+		*a = n
+		a.Change <<= changeShift
 	}
 	a.Change = max(a.Change, h.change)
 	end := max(h.active.End(), h.flushing.End())

@@ -86,8 +86,9 @@ func (b *blobs) Get(_ context.Context, _ cluster.GroupID, id cluster.BlobID, mem
 type env struct {
 	*testing.T
 	*vfs.System
-	group *group
-	blobs *blobs
+	group   *group
+	blobs   *blobs
+	stopped sync.Once
 }
 
 func newEnv(t *testing.T, class cluster.Class, change func(*vfs.Config)) *env {
@@ -120,12 +121,19 @@ func open(t *testing.T, g *group, b *blobs, change func(*vfs.Config)) *env {
 	return e
 }
 
+// stop ends the front-end.
+func (e *env) stop() {
+	e.stopped.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := e.Shutdown(ctx); err != nil {
+			e.Log(err)
+		}
+	})
+}
+
 func (e *env) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := e.Shutdown(ctx); err != nil {
-		e.Log(err)
-	}
+	e.stop()
 	e.check()
 }
 

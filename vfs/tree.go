@@ -62,14 +62,15 @@ func (m *mount) lookup(r *Request, dir Ino, name string) (File, Attr, error) {
 				return File{}, Attr{}, cluster.ENOENT
 			}
 		}
-		a, err := m.attr(r, File{Volume: m.ID, Ino: e.Ino, Gen: e.Gen})
+		f := File{Volume: m.ID, Ino: e.Ino, Gen: e.Gen}
+		a, err := m.shown(r, f)
 		if errors.Is(err, cluster.ESTALE) {
 			continue // removed between the two reads
 		}
 		if err != nil {
 			return File{}, Attr{}, err
 		}
-		return m.file(&a), m.show(a), nil
+		return f, a, nil
 	}
 	return File{}, Attr{}, cluster.EAGAIN
 }
@@ -101,11 +102,8 @@ func (m *mount) root(r *Request) (File, Attr, error) {
 		}
 	}
 	f := m.file(&a)
-	a, err := m.attr(r, f)
-	if err != nil {
-		return File{}, Attr{}, err
-	}
-	return f, m.show(a), nil
+	a, err := m.shown(r, f)
+	return f, a, err
 }
 
 // LookupParent implements FS.
@@ -135,11 +133,9 @@ func (s *System) LookupParent(r *Request, dir File) (File, Attr, error) {
 		if !ok {
 			continue // moved meanwhile
 		}
-		a, err := m.attr(r, m.file(&p))
-		if err != nil {
-			return File{}, Attr{}, err
-		}
-		return m.file(&a), m.show(a), nil
+		f := m.file(&p)
+		a, err := m.shown(r, f)
+		return f, a, err
 	}
 	return File{}, Attr{}, cluster.EAGAIN
 }
@@ -182,12 +178,16 @@ func (s *System) ReadDir(r *Request, dir File, cookie uint64, attrs bool, fn fun
 			File: File{Volume: m.ID, Ino: e.Ino, Gen: e.Gen},
 		}
 		if attrs {
+			h := m.held.get(e.Ino, false)
 			stored, ok := m.peek(d.File)
+			if ok {
+				a = m.show(stored, h)
+				d.Attr = &a
+			}
+			m.held.put(h)
 			if !ok {
 				return true // removed while the directory is being read
 			}
-			a = m.show(stored)
-			d.Attr = &a
 		}
 		return fn(&d)
 	})

@@ -1,0 +1,272 @@
+package member
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
+	"github.com/hawserfs/hawser/cluster/group"
+)
+
+// duties opens volumes here and does what falls to the leaders of groups. Each
+// duty compares what is with what should be and takes the next step, so that
+// it can be interrupted anywhere and taken up by another leader.
+func (n *Node) duties() {
+	tick := time.NewTicker(dutiesEvery)
+	defer tick.Stop()
+	for {
+		n.openVolumes()
+		n.leadCluster()
+		for _, v := range n.Volumes() {
+			if v.Group.IsLeader() {
+				n.leadVolume(v)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-n.wake:
+			// What woke us comes in bursts; one look serves them all.
+			if !sleep(n.ctx, 10*time.Millisecond) {
+				return
+			}
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// leadCluster is what the leader of group 0 does.
+func (n *Node) leadCluster() {
+	zero, err := n.group0()
+	if err != nil {
+		return
+	}
+	leads := zero.group.IsLeader()
+	n.watchMu.Lock()
+	if leads && !n.leading0 {
+		n.watcher.reset()
+	}
+	n.leading0 = leads
+	n.watchMu.Unlock()
+	if !leads {
+		return
+	}
+	r := registry.View{Reader: zero.machine.Reader()}
+	n.judgeNodes(r)
+	n.updateRecords(r)
+	n.reconcile(zero.group, r)
+}
+
+// judgeNodes agrees on which nodes are up.
+func (n *Node) judgeNodes(r registry.View) {
+	agreed := map[cluster.NodeID]bool{}
+	for _, node := range r.Nodes() {
+		if node.State != registry.NodeRemoved {
+			agreed[node.ID] = node.State == registry.NodeUp
+		}
+	}
+	n.watchMu.Lock()
+	verdicts := n.watcher.judge(time.Now(), agreed)
+	n.watchMu.Unlock()
+	for _, v := range verdicts {
+		state := registry.NodeDown
+		if v.up {
+			state = registry.NodeUp
+		}
+		n.log.Info("node changes state", "which", v.node, "up", v.up)
+		n.step("a node's state", func(ctx context.Context) error {
+			_, err := n.propose0(ctx, &registry.SetNodeState{ID: v.node, State: state})
+			return err
+		})
+	}
+}
+
+// updateRecords takes over what nodes say of themselves: a new address, a new disk.
+func (n *Node) updateRecords(r registry.View) {
+	n.watchMu.Lock()
+	var beats []heartbeat
+	for _, w := range n.watcher.nodes {
+		if w.seen {
+			beats = append(beats, w.beat)
+		}
+	}
+	n.watchMu.Unlock()
+	stores := map[string]registry.Store{}
+	for _, s := range r.Stores() {
+		stores[hex.EncodeToString(s.UUID[:])] = s
+	}
+	for _, b := range beats {
+		node, ok := r.Node(b.Node)
+		record, err := nodeRecord(b)
+		if !ok || err != nil || node.Incarnation != record.Incarnation {
+			continue
+		}
+		if node.PeerAddr != b.PeerAddr || node.NFSAddr != b.NFSAddr || node.Rack != b.Rack || node.Roles != b.Roles {
+			n.step("a node's record", func(ctx context.Context) error {
+				_, err := n.propose0(ctx, record)
+				return err
+			})
+		}
+		for _, s := range b.Stores {
+			known, ok := stores[s.UUID]
+			switch {
+			case !ok:
+				n.step("a new store", func(ctx context.Context) error { return n.putStore(ctx, b.Node, s) })
+			case s.Failed && known.State != registry.StoreFailed:
+				n.log.Error("a store's disk has failed", "store", uint32(known.ID), "of", b.Node)
+				n.step("a failed store", func(ctx context.Context) error {
+					_, err := n.propose0(ctx, &registry.SetStoreState{ID: known.ID, State: registry.StoreFailed})
+					return err
+				})
+			}
+		}
+	}
+}
+
+// caughtUp is how many entries a node may be behind when it becomes a voter.
+const caughtUp = 1000
+
+// reconcile takes the next step towards the membership that a group that this
+// node leads should have.
+func (n *Node) reconcile(g *group.Group, r registry.View) {
+	members, err := g.Members()
+	if err != nil {
+		return
+	}
+	n.mu.RLock()
+	t := n.table
+	n.mu.RUnlock()
+	var nodes []candidate
+	for _, node := range r.Nodes() {
+		if node.State != registry.NodeRemoved {
+			nodes = append(nodes, candidate{
+				id: node.ID, rack: node.Rack, meta: node.Roles.Has(registry.RoleMeta), up: t.Up[node.ID],
+			})
+		}
+	}
+	var present []cluster.NodeID
+	voter := map[cluster.NodeID]bool{}
+	for _, m := range members {
+		voter[m.ID] = m.Voter
+		if m.Voter {
+			present = append(present, m.ID)
+		}
+	}
+	want := planVoters(nodes, present)
+	change := func(what string, id cluster.NodeID, do func(context.Context) error) {
+		n.log.Info("membership changes", "group", uint32(g.ID()), "what", what, "which", id)
+		n.step("membership", do)
+	}
+	for _, c := range nodes {
+		isVoter, member := voter[c.id]
+		if !member {
+			change("add", c.id, func(ctx context.Context) error { return g.AddMember(ctx, c.id, false) })
+			return
+		}
+		if !isVoter && slices.Contains(want, c.id) && t.Applied[c.id][g.ID()]+caughtUp >= g.Applied() && t.Up[c.id] {
+			change("promote", c.id, func(ctx context.Context) error { return g.AddMember(ctx, c.id, true) })
+			return
+		}
+	}
+	for _, m := range members {
+		if node, ok := r.Node(m.ID); ok && node.State == registry.NodeRemoved {
+			change("remove", m.ID, func(ctx context.Context) error { return g.RemoveMember(ctx, m.ID) })
+			return
+		}
+	}
+}
+
+// leadVolume is what the leader of a volume's group does.
+func (n *Node) leadVolume(v *Volume) {
+	r, err := n.Registry()
+	if err != nil {
+		return
+	}
+	if !v.View().Formatted() {
+		var key [16]byte
+		// crypto/rand.Read never fails.
+		_, _ = rand.Read(key[:])
+		n.step("formatting a volume", func(ctx context.Context) error {
+			_, err := propose(ctx, v.Group, &volume.Format{HashKey: key, Class: v.Info.Class, Mode: 0o755})
+			return err
+		})
+		return
+	}
+	n.reconcile(v.Group, r)
+	n.keepSets(v, r)
+	n.fence(v, r)
+}
+
+// keepSets makes the replica sets that should be there, and takes those out of
+// use that should not: data stays where it is.
+func (n *Node) keepSets(v *Volume, r registry.View) {
+	var disks []disk
+	for _, s := range r.Stores() {
+		node, ok := r.Node(s.Node)
+		if ok && node.State != registry.NodeRemoved && s.State != registry.StoreFailed && node.Roles.Has(registry.RoleData) {
+			disks = append(disks, disk{store: s.ID, node: s.Node, rack: node.Rack})
+		}
+	}
+	there := map[string]volume.ReplicaSet{}
+	for _, s := range v.View().ReplicaSets() {
+		members := slices.Clone(s.Members)
+		slices.Sort(members)
+		there[plannedSet{members: members, copies: s.Copies}.key()] = s
+	}
+	put := func(s volume.ReplicaSet) {
+		n.step("a replica set", func(ctx context.Context) error {
+			_, err := propose(ctx, v.Group, &volume.PutReplicaSet{Set: s})
+			return err
+		})
+	}
+	planned := map[string]bool{}
+	for _, p := range planSets(disks) {
+		planned[p.key()] = true
+		if _, ok := there[p.key()]; !ok {
+			put(volume.ReplicaSet{Members: p.members, Copies: p.copies})
+		}
+	}
+	for key, s := range there {
+		if !planned[key] && s.State == volume.Writable {
+			s.State = volume.ReadOnly
+			put(s)
+		}
+	}
+}
+
+// fence takes a lost node's front-end out: its commands fail from now on, and
+// its clients' locks are free.
+func (n *Node) fence(v *Volume, r registry.View) {
+	now := cluster.Time(time.Now().UnixNano())
+	for _, w := range v.Machine.Writers() {
+		node, ok := r.Node(w.Node)
+		lost := ok && (node.State == registry.NodeRemoved ||
+			node.State == registry.NodeDown && now-node.Since > cluster.Time(n.cfg.FenceAfter))
+		if w.Fenced || !lost {
+			continue
+		}
+		n.log.Warn("a lost node's front-end is fenced", "which", w.Node, "volume", v.Info.Name)
+		n.step("fencing a writer", func(ctx context.Context) error {
+			if _, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w.ID}); err != nil {
+				return err
+			}
+			_, err := propose(ctx, v.Group, &volume.ReleaseNode{Node: w.Node})
+			return err
+		})
+	}
+}
+
+// step runs one step of a duty; a failure is logged, and the duty looks again.
+func (n *Node) step(what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(n.ctx, proposeTimeout)
+	defer cancel()
+	if err := do(ctx); err != nil && n.ctx.Err() == nil {
+		n.log.Warn("a duty will be tried again", "what", what, "err", err)
+	}
+}

@@ -1,0 +1,108 @@
+package member
+
+import (
+	"sort"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+)
+
+// A StoreReport is what a node says of one of its stores.
+type StoreReport struct {
+	UUID     string `json:"uuid"`
+	Capacity uint64 `json:"capacity"` // bytes
+	Used     uint64 `json:"used"`     // bytes
+	Failed   bool   `json:"failed,omitempty"`
+}
+
+// A heartbeat is what a node tells the leader of group 0 several times a second.
+type heartbeat struct {
+	Node        cluster.NodeID             `json:"node"`
+	Incarnation string                     `json:"incarnation"`
+	PeerAddr    string                     `json:"peer"`
+	NFSAddr     string                     `json:"nfs"`
+	Roles       registry.Roles             `json:"roles"`
+	Rack        string                     `json:"rack"`
+	Stores      []StoreReport              `json:"stores"`
+	Applied     map[cluster.GroupID]uint64 `json:"applied"`
+}
+
+// A table is what the leader of group 0 answers: who is up, as it sees it now.
+type table struct {
+	Up     map[cluster.NodeID]bool     `json:"up"`
+	Stores map[cluster.StoreID]storeUp `json:"stores"`
+	// Applied is how far each node has each group, as it said last.
+	Applied map[cluster.NodeID]map[cluster.GroupID]uint64 `json:"applied"`
+}
+
+// storeUp is the soft state of a store.
+type storeUp struct {
+	Up       bool   `json:"up"`
+	Capacity uint64 `json:"capacity"`
+	Used     uint64 `json:"used"`
+}
+
+// watcher is the leader's view of the nodes' health. It has no clock: now is
+// passed in.
+type watcher struct {
+	suspectAfter, downAfter time.Duration
+	nodes                   map[cluster.NodeID]*watched
+}
+
+type watched struct {
+	last time.Time
+	beat heartbeat
+	seen bool // a heartbeat came since this node leads
+}
+
+func newWatcher(suspectAfter, downAfter time.Duration) *watcher {
+	return &watcher{suspectAfter: suspectAfter, downAfter: downAfter, nodes: map[cluster.NodeID]*watched{}}
+}
+
+// reset forgets all, when this node becomes the leader: each node gets the
+// whole time to be heard.
+func (w *watcher) reset() { clear(w.nodes) }
+
+// heard takes a heartbeat.
+func (w *watcher) heard(now time.Time, b heartbeat) {
+	n := w.node(now, b.Node)
+	n.last, n.beat, n.seen = now, b, true
+}
+
+func (w *watcher) node(now time.Time, id cluster.NodeID) *watched {
+	n := w.nodes[id]
+	if n == nil {
+		n = &watched{last: now}
+		w.nodes[id] = n
+	}
+	return n
+}
+
+// A verdict is a change of a node's state that the leader should agree on.
+type verdict struct {
+	node cluster.NodeID
+	up   bool
+}
+
+// judge compares what was heard with what is agreed on, and returns the changes.
+func (w *watcher) judge(now time.Time, agreedUp map[cluster.NodeID]bool) []verdict {
+	var out []verdict
+	for id, up := range agreedUp {
+		n := w.node(now, id)
+		switch silent := now.Sub(n.last); {
+		case up && silent > w.downAfter:
+			out = append(out, verdict{node: id})
+		case !up && n.seen && silent < w.suspectAfter:
+			out = append(out, verdict{node: id, up: true})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].node < out[j].node })
+	return out
+}
+
+// up says whether a node was heard lately: what placement goes by.
+func (w *watcher) up(now time.Time, id cluster.NodeID) bool {
+	n := w.nodes[id]
+	return n == nil || now.Sub(n.last) <= w.suspectAfter
+}

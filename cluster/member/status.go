@@ -1,0 +1,182 @@
+package member
+
+import (
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/group"
+)
+
+// A Status is the cluster as this node sees it.
+type Status struct {
+	Self    cluster.NodeID `json:"self"`
+	Member  bool           `json:"member"`
+	UUID    string         `json:"uuid,omitempty"`
+	Name    string         `json:"name,omitempty"`
+	Nodes   []NodeStatus   `json:"nodes,omitempty"`
+	Stores  []StoreStatus  `json:"stores,omitempty"`
+	Groups  []GroupStatus  `json:"groups,omitempty"`
+	Volumes []VolumeStatus `json:"volumes,omitempty"`
+	// Problems says in a sentence each what is not as it should be.
+	Problems []string `json:"problems"`
+}
+
+// A NodeStatus is a node.
+type NodeStatus struct {
+	ID       cluster.NodeID `json:"id"`
+	PeerAddr string         `json:"peer_addr"`
+	NFSAddr  string         `json:"nfs_addr"`
+	Roles    string         `json:"roles"`
+	Rack     string         `json:"rack,omitempty"`
+	State    string         `json:"state"`
+	Since    time.Time      `json:"since"`
+}
+
+// A StoreStatus is a store: a disk of a node.
+type StoreStatus struct {
+	ID       cluster.StoreID `json:"id"`
+	Node     cluster.NodeID  `json:"node"`
+	UUID     string          `json:"uuid"`
+	State    string          `json:"state"`
+	Capacity uint64          `json:"capacity"` // bytes
+	Used     uint64          `json:"used"`     // bytes
+}
+
+// A GroupStatus is a Raft group as its member on this node sees it.
+type GroupStatus struct {
+	ID      cluster.GroupID `json:"id"`
+	Leader  cluster.NodeID  `json:"leader"`
+	Role    string          `json:"role"` // of this node
+	Term    uint64          `json:"term"`
+	Applied uint64          `json:"applied"` // on this node
+	Members []MemberStatus  `json:"members"`
+}
+
+// A MemberStatus is a node's part in a group.
+type MemberStatus struct {
+	Node    cluster.NodeID `json:"node"`
+	Voter   bool           `json:"voter"`
+	Applied uint64         `json:"applied"` // as it said last
+}
+
+// A VolumeStatus is a volume.
+type VolumeStatus struct {
+	ID          cluster.VolumeID `json:"id"`
+	Name        string           `json:"name"`
+	Consistency string           `json:"consistency"`
+	Copies      uint8            `json:"copies"`
+	Files       uint64           `json:"files"`
+	Bytes       uint64           `json:"bytes"` // of data, one copy counted
+	Sets        SetsStatus       `json:"replica_sets"`
+}
+
+// SetsStatus counts a volume's replica sets by health. Those that hold no data
+// are healthy: their members don't matter to anyone.
+type SetsStatus struct {
+	Healthy  int `json:"healthy"`  // all members up
+	Degraded int `json:"degraded"` // some member down
+	Lost     int `json:"lost"`     // no member up
+	Reduced  int `json:"reduced"`  // hold data with fewer members than copies are asked for
+}
+
+// Status returns the cluster as this node sees it. It asks no other node, so
+// that it answers also when there is no majority.
+func (n *Node) Status() Status {
+	s := Status{Self: n.cfg.Self, Member: n.Member(), Problems: []string{}}
+	zero, err := n.group0()
+	if err != nil {
+		s.Problems = append(s.Problems, err.Error())
+		return s
+	}
+	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
+	r := registry.View{Reader: zero.machine.Reader()}
+	c, _ := r.Cluster()
+	s.UUID, s.Name = c.ID(), c.Name
+	n.mu.RLock()
+	t := n.table
+	n.mu.RUnlock()
+	for _, node := range r.Nodes() {
+		s.Nodes = append(s.Nodes, NodeStatus{
+			ID: node.ID, PeerAddr: node.PeerAddr, NFSAddr: node.NFSAddr, Roles: node.Roles.String(), Rack: node.Rack,
+			State: node.State.String(), Since: time.Unix(0, int64(node.Since)).UTC(),
+		})
+		if node.State == registry.NodeDown {
+			problem("node %s is down since %s", node.ID, time.Unix(0, int64(node.Since)).UTC().Format(time.RFC3339))
+		}
+	}
+	for _, store := range r.Stores() {
+		soft := t.Stores[store.ID]
+		state := store.State.String()
+		if store.State != registry.StoreFailed && !soft.Up {
+			state = "down"
+		}
+		s.Stores = append(s.Stores, StoreStatus{
+			ID: store.ID, Node: store.Node, UUID: hex.EncodeToString(store.UUID[:]), State: state,
+			Capacity: max(soft.Capacity, store.Capacity), Used: soft.Used,
+		})
+		if store.State == registry.StoreFailed {
+			problem("store %d on node %s has failed: its disk must be replaced", store.ID, store.Node)
+		}
+	}
+	s.Groups = append(s.Groups, groupStatus(zero.group, t))
+	for _, v := range n.Volumes() {
+		s.Groups = append(s.Groups, groupStatus(v.Group, t))
+		s.Volumes = append(s.Volumes, n.volumeStatus(v))
+	}
+	for _, g := range s.Groups {
+		if g.Leader == "" {
+			problem("group %d has no leader: a majority of its voters must be up and reach each other", g.ID)
+		}
+	}
+	for _, v := range s.Volumes {
+		if v.Sets.Lost > 0 {
+			problem("volume %s: %d replica sets have no member up: their data can't be read now", v.Name, v.Sets.Lost)
+		}
+		if v.Sets.Degraded > 0 {
+			problem("volume %s: %d replica sets have a member down", v.Name, v.Sets.Degraded)
+		}
+	}
+	return s
+}
+
+func groupStatus(g *group.Group, t table) GroupStatus {
+	st := g.Stats()
+	out := GroupStatus{ID: st.ID, Leader: st.Leader, Role: string(st.Role), Term: st.Term, Applied: st.Applied}
+	for _, m := range st.Members {
+		out.Members = append(out.Members, MemberStatus{Node: m.ID, Voter: m.Voter, Applied: t.Applied[m.ID][st.ID]})
+	}
+	return out
+}
+
+func (n *Node) volumeStatus(v *Volume) VolumeStatus {
+	view := v.View()
+	usage := view.Usage()
+	out := VolumeStatus{
+		ID: v.Info.ID, Name: v.Info.Name, Consistency: v.Info.Class.Consistency.String(), Copies: v.Info.Class.Copies,
+		Files: usage.Inodes, Bytes: usage.Bytes,
+	}
+	for _, s := range view.ReplicaSets() {
+		up, used := 0, false
+		view.SetBlobs(s.ID, 0, func(cluster.BlobID) bool { used = true; return false })
+		for _, m := range s.Members {
+			if _, ok := n.Addr(m); ok {
+				up++
+			}
+		}
+		switch {
+		case up == len(s.Members) || !used:
+			out.Sets.Healthy++
+		case up == 0:
+			out.Sets.Lost++
+		default:
+			out.Sets.Degraded++
+		}
+		if used && len(s.Members) < int(s.Copies) {
+			out.Sets.Reduced++
+		}
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+// Package admin is a node's administration: HTTP and JSON on a Unix socket,
+// open to those who may open the socket. The verbs of the hawser program are
+// its clients.
+package admin
+
+import (
+	"context"
+
+	"github.com/hawserfs/hawser/cluster/member"
+)
+
+// A Status is what a node says of itself and of the cluster.
+type Status struct {
+	Version string        `json:"version"`
+	Serving []string      `json:"serving"` // addresses on which NFS clients are served
+	Cluster member.Status `json:"cluster"`
+}
+
+// A Volume is a file system.
+type Volume struct {
+	Name        string `json:"name"`
+	ID          uint32 `json:"id"`
+	Consistency string `json:"consistency"`
+	Copies      uint8  `json:"copies"`
+	Files       uint64 `json:"files"`
+	Bytes       uint64 `json:"bytes"`
+}
+
+// A Class is a directory's policy. In a request, empty members stay as they are.
+type Class struct {
+	Path        string `json:"path"`
+	Consistency string `json:"consistency,omitempty"` // strict or relaxed
+	Copies      uint8  `json:"copies,omitempty"`      // 1 to 3
+}
+
+// InitRequest makes a cluster.
+type InitRequest struct {
+	Name  string `json:"name"`
+	Class Class  `json:"class"` // of the volume main
+}
+
+// JoinRequest makes the node a member of the cluster that Address belongs to.
+type JoinRequest struct {
+	Address string `json:"address"`
+}
+
+// CheckRequest says how much a check looks at.
+type CheckRequest struct {
+	Data bool `json:"data"` // read every copy and verify its checksums
+}
+
+// A CheckEvent is a line of a check's answer. One of its members is set.
+type CheckEvent struct {
+	Problem  string        `json:"problem,omitempty"`
+	Progress string        `json:"progress,omitempty"`
+	Done     *CheckSummary `json:"done,omitempty"`
+	Error    string        `json:"error,omitempty"`
+}
+
+// A CheckSummary ends a check.
+type CheckSummary struct {
+	Volumes  int    `json:"volumes"`
+	Inodes   uint64 `json:"inodes"`
+	Blobs    uint64 `json:"blobs"`
+	Copies   uint64 `json:"copies"`
+	Problems uint64 `json:"problems"`
+}
+
+// A Backend is the node that is administered. Errors are sentences for the
+// person who asked.
+type Backend interface {
+	Status() Status
+	Init(ctx context.Context, req InitRequest) error
+	Join(ctx context.Context, req JoinRequest) error
+	Volumes(ctx context.Context) ([]Volume, error)
+	CreateVolume(ctx context.Context, name string, class Class) (Volume, error)
+	Class(ctx context.Context, path string) (Class, error)
+	SetClass(ctx context.Context, class Class) (Class, error)
+	// Check calls report for each problem and now and then for progress.
+	Check(ctx context.Context, req CheckRequest, report func(CheckEvent)) (CheckSummary, error)
+}

@@ -1,0 +1,175 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+)
+
+// A Server answers administration requests on a Unix socket.
+type Server struct {
+	http *http.Server
+	done chan struct{}
+}
+
+// maxRequest bounds a request's body, in bytes.
+const maxRequest = 64 << 10
+
+// Listen serves backend on the Unix socket at path, which only the node's own
+// user may open. A socket that an earlier process left behind is replaced; one
+// that is in use is not.
+func Listen(path string, backend Backend, log *slog.Logger) (*Server, error) {
+	if c, err := net.Dial("unix", path); err == nil {
+		return nil, errors.Join(fmt.Errorf("a hawser server runs already with the admin socket %s: stop it first", path), c.Close())
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	s := &Server{
+		http: &http.Server{
+			Handler:           routes(backend),
+			ReadHeaderTimeout: 10 * time.Second,
+			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		},
+		done: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the admin API ended", "err", err)
+		}
+	}()
+	return s, nil
+}
+
+// Close stops the server, after the requests under way have had a moment.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
+	}
+	<-s.done
+	return err
+}
+
+func routes(b Backend) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, b.Status(), nil) })
+	mux.HandleFunc("POST /v1/cluster/init", func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[InitRequest](w, r)
+		if err == nil {
+			err = b.Init(r.Context(), req)
+		}
+		answer(w, struct{}{}, err)
+	})
+	mux.HandleFunc("POST /v1/cluster/join", func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[JoinRequest](w, r)
+		if err == nil {
+			err = b.Join(r.Context(), req)
+		}
+		answer(w, struct{}{}, err)
+	})
+	mux.HandleFunc("GET /v1/volumes", func(w http.ResponseWriter, r *http.Request) {
+		list, err := b.Volumes(r.Context())
+		answer(w, list, err)
+	})
+	mux.HandleFunc("POST /v1/volumes", func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[Volume](w, r)
+		var v Volume
+		if err == nil {
+			v, err = b.CreateVolume(r.Context(), req.Name, Class{Consistency: req.Consistency, Copies: req.Copies})
+		}
+		answer(w, v, err)
+	})
+	mux.HandleFunc("GET /v1/class", func(w http.ResponseWriter, r *http.Request) {
+		c, err := b.Class(r.Context(), r.URL.Query().Get("path"))
+		answer(w, c, err)
+	})
+	mux.HandleFunc("PUT /v1/class", func(w http.ResponseWriter, r *http.Request) {
+		c, err := read[Class](w, r)
+		if err == nil {
+			c, err = b.SetClass(r.Context(), c)
+		}
+		answer(w, c, err)
+	})
+	mux.HandleFunc("POST /v1/check", func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[CheckRequest](w, r)
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		out, flush := json.NewEncoder(w), http.NewResponseController(w)
+		send := func(e CheckEvent) {
+			// A client that went away ends the request's context, which ends the check.
+			_ = out.Encode(e)
+			_ = flush.Flush()
+		}
+		summary, err := b.Check(r.Context(), req, send)
+		if err != nil {
+			send(CheckEvent{Error: err.Error()})
+			return
+		}
+		send(CheckEvent{Done: &summary})
+	})
+	return mux
+}
+
+// failure is the body of an answer that is an error.
+type failure struct {
+	Error string `json:"error"`
+}
+
+func read[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return v, fmt.Errorf("malformed request: %w", errors.Join(err, cluster.EINVAL))
+	}
+	return v, nil
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(statusOf(err))
+		v = failure{err.Error()}
+	}
+	// The client may have gone; there is nobody to tell.
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func statusOf(err error) int {
+	var e cluster.Errno
+	if !errors.As(err, &e) {
+		return http.StatusInternalServerError
+	}
+	switch e {
+	case cluster.ENOENT:
+		return http.StatusNotFound
+	case cluster.EEXIST:
+		return http.StatusConflict
+	case cluster.EINVAL, cluster.EBADNAME, cluster.ENAMETOOLONG, cluster.ENOTDIR:
+		return http.StatusBadRequest
+	case cluster.EAGAIN:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
+	"github.com/hawserfs/hawser/cmd/hawser/internal/node"
+	"github.com/hawserfs/hawser/conf"
+)
+
+func (s *shared) check() *cobra.Command {
+	var req admin.CheckRequest
+	offline := false
+	cmd := &cobra.Command{
+		Use:   "check [CONFIG...]",
+		Short: "Verify the cluster: trees, references, replica sets, extents, copies and checksums",
+		Long: "Without --offline, asks the running server, which looks at all nodes that are up.\n" +
+			"With --offline, looks at the data folders of stopped nodes on this machine, each named by its configuration file.",
+	}
+	client := s.admin(cmd)
+	cmd.Flags().BoolVar(&req.Data, "data", false, "read every copy of the data and verify its checksums")
+	cmd.Flags().BoolVar(&offline, "offline", false, "look at the data folders of stopped nodes")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var problems uint64
+		report := func(e admin.CheckEvent) {
+			if e.Problem != "" {
+				problems++
+				fmt.Fprintln(cmd.OutOrStdout(), "problem:", e.Problem)
+			} else {
+				fmt.Fprintln(os.Stderr, e.Progress)
+			}
+		}
+		var sum admin.CheckSummary
+		var err error
+		if offline {
+			sum, err = s.checkOffline(cmd.Context(), args, req, report)
+		} else {
+			var c *admin.Client
+			if c, err = client(); err == nil {
+				sum, err = c.Check(cmd.Context(), req, report)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		writeSummary(cmd.OutOrStdout(), sum)
+		if sum.Problems > 0 {
+			return fmt.Errorf("%d problems found", sum.Problems)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (s *shared) checkOffline(ctx context.Context, files []string, req admin.CheckRequest, report func(admin.CheckEvent)) (admin.CheckSummary, error) {
+	if len(files) == 0 {
+		files = []string{s.configFile()}
+	}
+	var configs []conf.Config
+	for _, f := range files {
+		c, err := conf.Load(f)
+		if err != nil {
+			return admin.CheckSummary{}, err
+		}
+		configs = append(configs, c)
+	}
+	return node.CheckOffline(ctx, configs, req, report)
+}
+
+func writeSummary(w io.Writer, s admin.CheckSummary) {
+	fmt.Fprintf(w, "%d volumes, %d inodes, %d blobs, %d copies looked at: %d problems\n", s.Volumes, s.Inodes, s.Blobs, s.Copies, s.Problems)
+}

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
+	"github.com/hawserfs/hawser/cluster/member"
+	"github.com/hawserfs/hawser/cluster/peer"
+	"github.com/hawserfs/hawser/datastore/blob"
+	"github.com/hawserfs/hawser/datastore/collect"
+	"github.com/hawserfs/hawser/datastore/placement"
+)
+
+// A dataPath is how this node reaches the blobs of the cluster: it shows the
+// datastore what the state machines say of replica sets and stores.
+type dataPath struct {
+	member    *member.Node
+	client    *blob.Client
+	placement *placement.Placement
+	log       *slog.Logger
+}
+
+func newDataPath(m *member.Node, d *disks, ep *peer.Endpoint, log *slog.Logger) *dataPath {
+	p := &dataPath{member: m, client: blob.NewClient(blob.OverPeer(ep), d.server), log: log}
+	p.placement = placement.New(placement.Config{
+		Map: p, Client: p.client, Logger: log,
+		Report: func(x placement.Problem) {
+			log.Warn("a copy could not be read; another one was", "volume", uint32(x.Group), "blob", x.Blob, "store", uint32(x.Store), "err", x.Err)
+		},
+	})
+	return p
+}
+
+// Sets implements placement.Map.
+func (p *dataPath) Sets(g cluster.GroupID, copies uint8) []placement.SetInfo {
+	v, err := p.member.Volume(g)
+	if err != nil {
+		return nil
+	}
+	var sets []placement.SetInfo
+	for _, s := range v.View().ReplicaSets() {
+		if s.State == volume.Writable && s.Copies == copies {
+			sets = append(sets, placement.SetInfo{ID: s.ID, Epoch: s.Epoch, Members: s.Members, Copies: s.Copies})
+		}
+	}
+	return sets
+}
+
+// Addr implements placement.Map.
+func (p *dataPath) Addr(id cluster.StoreID) (addr string, up bool) { return p.member.Addr(id) }
+
+// space returns the bytes on all disks of the cluster.
+func (p *dataPath) space(cluster.VolumeID) (total, free uint64) {
+	for _, s := range p.member.Status().Stores {
+		total += s.Capacity
+		if s.State == "up" && s.Used < s.Capacity {
+			free += s.Capacity - s.Used
+		}
+	}
+	return total, free
+}
+
+// collect frees what a volume does not refer to any more, while this node
+// leads the volume's group.
+func (p *dataPath) collect(ctx context.Context, v *member.Volume, delay time.Duration) {
+	c := collect.New(collect.Config{
+		Group: v.Info.ID, Volume: collected{v}, Stores: p, Delay: max(delay, time.Nanosecond), Logger: p.log,
+	})
+	c.Run(ctx, v.Group.IsLeader, collect.Pace{})
+}
+
+// All implements collect.Stores.
+func (p *dataPath) All() []cluster.StoreID {
+	r, err := p.member.Registry()
+	if err != nil {
+		return nil
+	}
+	var ids []cluster.StoreID
+	for _, s := range r.Stores() {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// Up implements collect.Stores.
+func (p *dataPath) Up(id cluster.StoreID) bool {
+	_, up := p.member.Addr(id)
+	return up
+}
+
+// List implements collect.Stores.
+func (p *dataPath) List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]cluster.BlobKey, error) {
+	addr, _ := p.member.Addr(id)
+	infos, err := p.client.List(ctx, addr, id, g, after, n)
+	keys := make([]cluster.BlobKey, len(infos))
+	for i := range infos {
+		keys[i] = infos[i].Key
+	}
+	return keys, err
+}
+
+// Delete implements collect.Stores.
+func (p *dataPath) Delete(ctx context.Context, id cluster.StoreID, g cluster.GroupID, keys []cluster.BlobKey) error {
+	addr, _ := p.member.Addr(id)
+	return p.client.Delete(ctx, addr, id, g, keys)
+}
+
+// collected is a volume as the collector sees it.
+type collected struct{ *member.Volume }
+
+func (v collected) Applied() uint64 { return v.Group.Applied() }
+
+func (v collected) Sets() (sets []collect.Set) {
+	for _, s := range v.View().ReplicaSets() {
+		sets = append(sets, collect.Set{ID: s.ID, Members: s.Members})
+	}
+	return sets
+}
+
+func (v collected) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int) (freed []collect.Freed) {
+	v.View().Garbage(set, from, func(g volume.Garbage) bool {
+		freed = append(freed, collect.Freed{Blob: g.Blob, Index: g.Index})
+		return len(freed) < n
+	})
+	return freed
+}
+
+func (v collected) Deletable(b cluster.BlobID) bool { return v.View().Deletable(b) }

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster/member"
+	"github.com/hawserfs/hawser/conf"
+	"github.com/hawserfs/hawser/datastore/blob"
+	"github.com/hawserfs/hawser/datastore/segment"
+)
+
+// disks are the node's stores, one on each disk.
+type disks struct {
+	log    *slog.Logger
+	server *blob.Server
+	stores []*segment.Store
+}
+
+func openDisks(c conf.Config, log *slog.Logger) (*disks, error) {
+	d := &disks{log: log, server: blob.NewServer(log)}
+	if !slices.Contains(c.Node.Roles, "data") {
+		return d, nil
+	}
+	for _, dir := range c.Node.Disks {
+		s, err := segment.Open(dir, segment.Options{
+			SegmentSize: int64(c.Store.SegmentSize), Reserve: uint64(c.Store.Reserve), ZeroFill: true, Logger: log.With("disk", dir),
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("disk %s: %w", dir, err), d.close())
+		}
+		d.stores = append(d.stores, s)
+	}
+	return d, nil
+}
+
+// reports is what the node says of its stores in heartbeats.
+func (d *disks) reports() []member.StoreReport {
+	out := make([]member.StoreReport, len(d.stores))
+	for i, s := range d.stores {
+		uuid, u := s.UUID(), s.Usage()
+		out[i] = member.StoreReport{
+			UUID: hex.EncodeToString(uuid[:]), Capacity: u.Capacity, Used: u.Used, Failed: s.Failed() != nil,
+		}
+	}
+	return out
+}
+
+// follow serves each store under its number as soon as the cluster has given
+// it one, and marks it as the cluster's.
+func (d *disks) follow(ctx context.Context, m *member.Node) {
+	for served := 0; served < len(d.stores); pause(ctx, 50*time.Millisecond) {
+		if ctx.Err() != nil {
+			return
+		}
+		r, err := m.Registry()
+		if err != nil {
+			continue
+		}
+		c, ok := r.Cluster()
+		if !ok {
+			continue
+		}
+		for _, s := range d.stores {
+			record, ok := r.StoreByUUID(s.UUID())
+			if _, there := d.server.Local(record.ID); !ok || there {
+				continue
+			}
+			if err := s.SetClusterID(c.ID()); err != nil {
+				d.log.Error("a disk belongs to another cluster: give this node an empty one", "store", uint32(record.ID), "err", err)
+				continue
+			}
+			d.server.Add(record.ID, s)
+			served++
+		}
+	}
+}
+
+func (d *disks) close() error {
+	var faults []error
+	for _, s := range d.stores {
+		faults = append(faults, s.Close())
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,190 @@
+// Package node puts a node together from its parts: the peer endpoint, the
+// stores, the node's part in the cluster, the file system and the NFS
+// front-end, and the administration of them all.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/group"
+	"github.com/hawserfs/hawser/cluster/member"
+	"github.com/hawserfs/hawser/cluster/peer"
+	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
+	"github.com/hawserfs/hawser/conf"
+)
+
+// A Node is a running hawser server.
+type Node struct {
+	conf    conf.Config
+	version string
+	log     *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	failed chan error
+
+	peer   *peer.Endpoint
+	disks  *disks
+	member *member.Node
+	data   *dataPath
+	admin  *admin.Server
+
+	mu    sync.Mutex
+	front *frontEnd // nil while this node does not serve
+}
+
+// Start starts a node. A node that is not a member of a cluster waits for
+// `hawser cluster init` or join.
+func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error) {
+	n := &Node{conf: c, version: version, log: log, failed: make(chan error, 1)}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	if n.disks, err = openDisks(c, log); err != nil {
+		return nil, err
+	}
+	n.peer, err = peer.Listen(peer.Config{Self: cluster.NodeID(c.Node.Name), Listen: c.Listen.Peer, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("listen.peer %s: %w", c.Listen.Peer, err)
+	}
+	n.peer.Handle(peer.ServiceBlob, n.disks.server.Handle)
+	nfsAddr := ""
+	if n.role("nfs") {
+		nfsAddr = strings.Join(c.Listen.NFS, ",")
+	}
+	n.member, err = member.Start(member.Config{
+		Self: cluster.NodeID(c.Node.Name), Dir: c.Node.Data, Peer: n.peer, PeerAddr: c.Listen.Advertise, NFSAddr: nfsAddr,
+		Roles: roles(c.Node.Roles), Rack: c.Node.Rack, Stores: n.disks.reports,
+		LogStore: group.LogStore(c.Raft.Log), HeartbeatTimeout: c.Raft.HeartbeatTimeout,
+		SnapshotThreshold: c.Raft.SnapshotThreshold, TrailingLogs: c.Raft.TrailingLogs,
+		CacheBytes: int64(c.Cache.Metadata), DownAfter: c.Health.DownAfter, FenceAfter: c.Health.FenceAfter, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.data = newDataPath(n.member, n.disks, n.peer, log)
+	n.member.OnVolume(func(v *member.Volume) {
+		n.wg.Go(func() { n.data.collect(n.ctx, v, c.Store.FreeDelay) })
+	})
+	n.wg.Go(n.run)
+	if n.admin, err = admin.Listen(c.Listen.Admin, &backend{n}, log); err != nil {
+		return nil, err
+	}
+	log.Info("hawser started", "version", version, "node", c.Node.Name, "peer", c.Listen.Peer, "member", n.member.Member())
+	return n, nil
+}
+
+// Failed receives an error that the node can't go on with.
+func (n *Node) Failed() <-chan error { return n.failed }
+
+// fail ends the node.
+func (n *Node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default: // the first one says why
+	}
+}
+
+// Close stops the node in order: clients first, then the groups that it leads,
+// then its stores.
+func (n *Node) Close() error {
+	n.cancel()
+	var faults []error
+	if n.admin != nil {
+		faults = append(faults, n.admin.Close())
+	}
+	n.wg.Wait()
+	if n.member != nil {
+		faults = append(faults, n.member.Close())
+	}
+	if n.peer != nil {
+		faults = append(faults, n.peer.Close())
+	}
+	if n.disks != nil {
+		faults = append(faults, n.disks.close())
+	}
+	return errors.Join(faults...)
+}
+
+func (n *Node) role(name string) bool {
+	for _, r := range n.conf.Node.Roles {
+		if r == name {
+			return true
+		}
+	}
+	return false
+}
+
+func roles(names []string) (r registry.Roles) {
+	for _, name := range names {
+		switch name {
+		case "meta":
+			r |= registry.RoleMeta
+		case "data":
+			r |= registry.RoleData
+		case "nfs":
+			r |= registry.RoleNFS
+		}
+	}
+	return r
+}
+
+// run serves clients whenever this node is ready to, and keeps the stores'
+// ids. A front-end that was fenced is replaced by a new one, which knows
+// nothing of the old one's clients.
+func (n *Node) run() {
+	n.wg.Go(func() { n.disks.follow(n.ctx, n.member) })
+	if !n.role("nfs") {
+		return
+	}
+	for n.ctx.Err() == nil {
+		if err := n.member.Ready(n.ctx); err != nil {
+			if !errors.Is(err, member.ErrNotMember) && n.ctx.Err() == nil {
+				n.log.Warn("this node is not ready to serve", "err", err)
+			}
+			pause(n.ctx, 100*time.Millisecond)
+			continue
+		}
+		f, err := n.startFrontEnd()
+		if err != nil {
+			if n.ctx.Err() == nil {
+				n.log.Error("the NFS front-end can't start", "err", err)
+			}
+			pause(n.ctx, time.Second)
+			continue
+		}
+		n.mu.Lock()
+		n.front = f
+		n.mu.Unlock()
+		select {
+		case <-n.ctx.Done():
+		case <-f.fenced:
+			n.log.Warn("this front-end was fenced while it was away: it starts anew")
+		}
+		n.mu.Lock()
+		n.front = nil
+		n.mu.Unlock()
+		if err := f.close(); err != nil {
+			n.log.Error("the front-end did not stop in order", "err", err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

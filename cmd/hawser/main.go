@@ -1,0 +1,25 @@
+// Command hawser is the whole of Hawser: the server and its administration.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hawserfs/hawser/cmd/hawser/internal/cli"
+)
+
+// version is set by the build.
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := cli.Root(version).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hawser:", err)
+		os.Exit(1)
+	}
+}

@@ -222,8 +222,8 @@ func TestRanges(t *testing.T) {
 	rangeOp := func(o proto.Op, sid state.Stateid, off, n uint64) op {
 		return stateidOp(o, nil, sid, func(e *xdr.Encoder) { e.Uint64(off); e.Uint64(n) })
 	}
-	s.do(putfh(f.fh), rangeOp(proto.OpDeallocate, f.sid, 8192, 4096), rangeOp(proto.OpOpAllocate, f.sid, 0, 30000)).is(proto.OK)
-	s.do(putfh(f.fh), rangeOp(proto.OpOpAllocate, f.sid, 0, 0)).is(proto.ErrInval)
+	s.do(putfh(f.fh), rangeOp(proto.OpDeallocate, f.sid, 8192, 4096), rangeOp(proto.OpAllocate, f.sid, 0, 30000)).is(proto.OK)
+	s.do(putfh(f.fh), rangeOp(proto.OpAllocate, f.sid, 0, 0)).is(proto.ErrInval)
 	if _, _, pos := seek(0, proto.ContentData); pos != 12288 {
 		t.Fatal(pos)
 	}

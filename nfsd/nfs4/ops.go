@@ -61,7 +61,7 @@ var operations = [proto.MaxOp42 + 1]operation{
 	proto.OpTestStateid:       {(*compound).testStateid, 0},
 	proto.OpDestroyClientid:   {(*compound).destroyClientid, sessionless},
 	proto.OpReclaimComplete:   {(*compound).reclaimComplete, 0},
-	proto.OpOpAllocate:        {(*compound).allocate, needCur | changes},
+	proto.OpAllocate:          {(*compound).allocate, needCur | changes},
 	proto.OpCopy:              {(*compound).copyRange, needCur | needSaved | changes},
 	proto.OpDeallocate:        {(*compound).deallocate, needCur | changes},
 	proto.OpSeek:              {(*compound).seek, needCur},

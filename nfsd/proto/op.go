@@ -45,7 +45,7 @@ const (
 	OpVerify             Op = 37
 	OpWrite              Op = 38
 	OpReleaseLockowner   Op = 39
-	OpOpBackchannelCtl   Op = 40
+	OpBackchannelCtl     Op = 40
 	OpBindConnToSession  Op = 41
 	OpExchangeID         Op = 42
 	OpCreateSession      Op = 43
@@ -64,7 +64,7 @@ const (
 	OpWantDelegation     Op = 56
 	OpDestroyClientid    Op = 57
 	OpReclaimComplete    Op = 58
-	OpOpAllocate         Op = 59
+	OpAllocate           Op = 59
 	OpCopy               Op = 60
 	OpCopyNotify         Op = 61
 	OpDeallocate         Op = 62
@@ -129,7 +129,7 @@ var opName = [MaxOp42 + 1]string{
 	OpVerify:             "VERIFY",
 	OpWrite:              "WRITE",
 	OpReleaseLockowner:   "RELEASE_LOCKOWNER",
-	OpOpBackchannelCtl:   "OP_BACKCHANNEL_CTL",
+	OpBackchannelCtl:     "BACKCHANNEL_CTL",
 	OpBindConnToSession:  "BIND_CONN_TO_SESSION",
 	OpExchangeID:         "EXCHANGE_ID",
 	OpCreateSession:      "CREATE_SESSION",
@@ -148,7 +148,7 @@ var opName = [MaxOp42 + 1]string{
 	OpWantDelegation:     "WANT_DELEGATION",
 	OpDestroyClientid:    "DESTROY_CLIENTID",
 	OpReclaimComplete:    "RECLAIM_COMPLETE",
-	OpOpAllocate:         "OP_ALLOCATE",
+	OpAllocate:           "ALLOCATE",
 	OpCopy:               "COPY",
 	OpCopyNotify:         "COPY_NOTIFY",
 	OpDeallocate:         "DEALLOCATE",

@@ -1,6 +1,9 @@
 package proto
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestNames(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
@@ -25,8 +28,8 @@ func TestNames(t *testing.T) {
 	}
 	// A hole in the operations would make a legal one illegal.
 	for op := OpAccess; op <= MaxOp42; op++ {
-		if opName[op] == "" {
-			t.Errorf("operation %d has no name", op)
+		if n := opName[op]; n == "" || strings.HasPrefix(n, "OP_") {
+			t.Errorf("operation %d is called %q", op, n)
 		}
 	}
 }

@@ -314,8 +314,14 @@ func TestLaggingMemberGetsSnapshot(t *testing.T) {
 				n.machine.mu.Unlock()
 			}
 		}
-		if err := c.leader().group.Snapshot(); err != nil {
-			t.Fatal(err)
+		c.settle()
+		for _, n := range c.nodes {
+			if n.group == nil {
+				continue
+			}
+			if err := n.group.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		s := c.leader().group.Stats()
 		if s.FirstLog < 20 || s.FirstLog > s.Durable {

@@ -121,6 +121,7 @@ const (
 type logStore struct {
 	diskLog
 	durable atomic.Uint64 // the state machine's durable index
+	first   atomic.Uint64 // of the log; 0 if it is empty
 
 	mu    sync.RWMutex
 	ring  [cacheEntries]*raft.Log // by index modulo cacheEntries
@@ -135,8 +136,12 @@ type logStore struct {
 // replicate those.
 func (s *logStore) IsMonotonic() bool { return true }
 
-// GetLog reads an entry.
+// GetLog reads an entry. The wal would still give some that were cut off, if they
+// share a segment with others.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	if index < s.first.Load() {
+		return raft.ErrLogNotFound
+	}
 	s.mu.RLock()
 	cached := s.ring[index%cacheEntries]
 	s.mu.RUnlock()
@@ -165,6 +170,9 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	}
 	if err := s.diskLog.StoreLogs(logs); err != nil {
 		return err
+	}
+	if len(logs) > 0 && s.first.Load() == 0 {
+		s.first.Store(logs[0].Index)
 	}
 	s.mu.Lock()
 	for _, l := range logs {
@@ -231,7 +239,19 @@ func (s *logStore) DeleteRange(low, high uint64) error {
 		s.forget(i)
 	}
 	s.mu.Unlock()
-	return s.diskLog.DeleteRange(low, high)
+	return s.cut(low, high)
+}
+
+// cut deletes entries and sees where the log begins now.
+func (s *logStore) cut(low, high uint64) error {
+	if err := s.diskLog.DeleteRange(low, high); err != nil {
+		return err
+	}
+	first, err := s.FirstIndex()
+	if err == nil {
+		s.first.Store(first)
+	}
+	return err
 }
 
 // checkStart refuses a log that does not continue the state machine's state, and
@@ -259,8 +279,9 @@ func (s *logStore) checkStart(applied uint64) error {
 			"remove this node from the cluster, wipe it and join it again", first, applied)
 	}
 	s.durable.Store(applied)
+	s.first.Store(first)
 	if last > 0 && last < applied {
-		return s.diskLog.DeleteRange(first, last)
+		return s.cut(first, last)
 	}
 	return nil
 }

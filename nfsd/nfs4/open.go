@@ -189,6 +189,12 @@ func (c *compound) findOrCreate(a *openArgs) (f vfs.File, attr vfs.Attr, change 
 		return f, attr, change, set, a.nameSt
 	case a.attrs.status != proto.OK:
 		return f, attr, change, set, a.attrs.status
+	case a.attrs.set.Mask&cluster.SetSize != 0 && c.p.state.AnyDenied():
+		// A file that is there would be truncated before its open is refused.
+		old, _, err := c.fs.Lookup(&c.req, c.cur, a.name)
+		if err == nil && c.p.state.Denied(old, a.access) {
+			return f, attr, change, set, proto.ErrShareDenied
+		}
 	}
 	made, err := c.fs.Create(&c.req, c.cur, a.name, vfs.CreateArgs{
 		Type: cluster.TypeRegular, How: createHow[a.mode], Verifier: a.verifier, Attr: a.attrs.set,

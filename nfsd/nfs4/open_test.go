@@ -260,6 +260,15 @@ func TestShareReservations(t *testing.T) {
 		t.Fatal(st)
 	}
 	rd := s2.mustOpen(root, openHow{name: "f", access: proto.ShareAccessRead})
+	if st, _ := s.one(o.fh, proto.OpSetattr, setSize(s.mustOpen(root, openHow{name: "f"}).sid, 9)); st != proto.OK {
+		t.Fatal(st)
+	}
+	if _, st := s2.tryOpen(root, openHow{name: "f", create: true, truncate: true}); st != proto.ErrShareDenied {
+		t.Fatal(st)
+	}
+	if n := attrValue(t, s, o.fh, proto.AttrSize).Uint64(); n != 9 {
+		t.Fatalf("truncated to %d although the open was refused", n)
+	}
 	// The owner of the reservation can upgrade and downgrade.
 	o = s.mustOpen(root, openHow{name: "f"})
 	down := stateidOp(proto.OpOpenDowngrade, nil, o.sid, func(e *xdr.Encoder) {
@@ -269,7 +278,7 @@ func TestShareReservations(t *testing.T) {
 	})
 	st, d := s.one(o.fh, proto.OpOpenDowngrade, down)
 	o.sid = state.DecodeStateid(d)
-	if st != proto.OK || o.sid.Seq != 3 {
+	if st != proto.OK || o.sid.Seq != 4 {
 		t.Fatal(st, o.sid)
 	}
 	if st, _ := s.one(o.fh, proto.OpWrite, writeOp(o.sid, 0, proto.FileSync, []byte("x"))); st != proto.ErrOpenmode {

@@ -349,6 +349,7 @@ type openHow struct {
 	create       bool
 	mode         uint32
 	verifier     uint64
+	truncate     bool // instead of setting the mode
 	claim        uint32
 	name         string
 }
@@ -367,7 +368,12 @@ func openOp(clientID uint64, h openHow) op {
 			if h.mode >= proto.Exclusive {
 				e.Uint64(h.verifier)
 			}
-			if h.mode != proto.Exclusive {
+			switch {
+			case h.truncate:
+				encodeBitmap(e, attrSet(proto.AttrSize))
+				e.Uint32(8)
+				e.Uint64(0)
+			case h.mode != proto.Exclusive:
 				encodeBitmap(e, attrSet(proto.AttrMode))
 				e.Uint32(4)
 				e.Uint32(0o644)

@@ -55,7 +55,7 @@ func (c *Client) busy() bool {
 // system what follows from it: close the files, release the client's locks, and
 // forget its owner if it is to be forgotten.
 type Gone struct {
-	Client uint64
+	Client uint64 // 0: it can't have had locks
 	Owner  string
 	Files  []vfs.File // each was open once for each time it is listed
 	Forget bool       // there is no other record of the owner
@@ -74,7 +74,10 @@ func (m *Manager) remove(c *Client) Gone {
 		m.sessions.drop(s.ID)
 	}
 	c.sessions = nil
-	g := Gone{Client: c.ID, Owner: c.Owner, Forget: c.confirmedRec}
+	g := Gone{Owner: c.Owner, Forget: c.confirmedRec}
+	if c.confirmedRec { // others have never had locks
+		g.Client = c.ID
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,7 +80,7 @@ func (s *shares) change(f vfs.File, access, deny, newAccess, newDeny uint32) boo
 // Denied reports whether an open denies others the access (RFC 8881 §9.7), as a
 // READ or WRITE without an open has to obey.
 func (m *Manager) Denied(f vfs.File, access uint32) bool {
-	if m.shares.denies.Load() == 0 {
+	if !m.AnyDenied() {
 		return false
 	}
 	sh := &m.shares.shards[m.shares.shard(f)]
@@ -89,3 +89,6 @@ func (m *Manager) Denied(f vfs.File, access uint32) bool {
 	c := sh.m[f]
 	return c.conflicts(access, 0)
 }
+
+// AnyDenied reports whether any open denies anything: mostly none does.
+func (m *Manager) AnyDenied() bool { return m.shares.denies.Load() != 0 }

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -44,12 +45,7 @@ func (m *model) end(there bool, ns ...int) {
 // clone is called with mu held, so that nothing begins or ends meanwhile.
 func (m *model) clone() *model {
 	c := newModel()
-	for n, v := range m.have {
-		c.have[n] = v
-	}
-	for n := range m.open {
-		c.open[n] = true
-	}
+	c.have, c.open = maps.Clone(m.have), maps.Clone(m.open)
 	return c
 }
 
@@ -57,15 +53,20 @@ func (m *model) clone() *model {
 // learns what became of what was under way.
 func (m *model) settle(t *testing.T, s *Store) {
 	t.Helper()
-	for n := range m.open {
+	m.mu.Lock()
+	open := maps.Clone(m.open)
+	m.mu.Unlock()
+	for n := range open {
 		_, err := s.Stat(key(n))
 		if err != nil && err != cluster.ENOBLOB {
 			t.Fatal(err)
 		}
-		m.have[n] = err == nil
+		m.end(err == nil, n)
 	}
-	m.open = map[int]bool{}
-	for n, there := range m.have {
+	m.mu.Lock()
+	have := maps.Clone(m.have)
+	m.mu.Unlock()
+	for n, there := range have {
 		if there {
 			mustHave(t, s, n)
 		} else {

@@ -114,7 +114,7 @@ func TestFull(t *testing.T) {
 				have = append(have, next)
 				next++
 			}
-			if len(have) < 20 {
+			if len(have) < 14 {
 				t.Fatalf("round %d: full with %d blobs", round, len(have))
 			}
 			if u := s.Usage(); u.Free > 32<<10 || u.Capacity != 4*testSegment {

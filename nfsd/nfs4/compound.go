@@ -1,6 +1,8 @@
 package nfs4
 
 import (
+	"context"
+
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
@@ -198,7 +200,7 @@ func (c *compound) done() {
 	}
 	p, flat := c.p, c.flat
 	req := c.req
-	req.Reset(nil, vfs.Cred{}) //nolint:staticcheck // no context is kept between requests
+	req.Reset(context.Background(), vfs.Cred{}) // nothing of the request is kept
 	*c = compound{p: p, fs: p.fs, flat: flat, req: req}
 	p.pool.Put(c)
 }

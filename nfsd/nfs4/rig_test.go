@@ -180,7 +180,6 @@ type sess struct {
 	seq      [64]uint32
 	slot     uint32
 	cache    bool
-	open     uint32 // numbers open owners
 }
 
 func exchangeID(owner string, verifier uint64, flags uint32) op {

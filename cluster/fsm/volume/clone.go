@@ -60,7 +60,7 @@ func applyClone(tx *fsm.Tx, _ *fsm.Envelope, c *Clone, dst []byte) ([]byte, clus
 func sourceExtents(tx *fsm.Tx, ino cluster.Ino, off, end uint64) (exts []Extent, done uint64) {
 	done = end - off
 	inline := 0
-	ascendExtents(tx, ino, off, func(e *Extent) bool {
+	ascendExtents(tx, ino, off, end, func(e *Extent) bool {
 		if e.Off >= end {
 			return false
 		}

@@ -139,9 +139,10 @@ type SetClass struct {
 type AttrResult struct {
 	Attr cluster.Attr
 	// More says that Punch or Clone stopped at its bound: the caller repeats
-	// Punch as it was, and goes on with Clone after the first Done bytes.
+	// Punch for what lies before offset Done, and goes on with Clone after the
+	// first Done bytes.
 	More bool
-	Done uint64 // bytes that Clone has cloned
+	Done uint64
 }
 
 // A NewBlob is a blob that all members of its replica set hold durably.

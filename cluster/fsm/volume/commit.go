@@ -115,7 +115,8 @@ func (m *mapper) checkNewExtent(x *NewExtent) cluster.Errno {
 	return cluster.OK
 }
 
-// loadFile returns the inode of a regular file.
+// loadFile returns the inode of a regular file. One that is about to be reaped
+// is gone: what was added to it now would be left over.
 func loadFile(tx *fsm.Tx, ino cluster.Ino) (inode, cluster.Errno) {
 	n, ok := loadInode(tx, ino)
 	switch {
@@ -125,6 +126,8 @@ func loadFile(tx *fsm.Tx, ino cluster.Ino) (inode, cluster.Errno) {
 		return n, cluster.EISDIR
 	case n.Type != cluster.TypeRegular:
 		return n, cluster.EINVAL
+	case n.Nlink == 0 && on(ruleReaped) && !isHeld(tx, ino):
+		return n, cluster.ESTALE
 	}
 	return n, cluster.OK
 }

@@ -82,22 +82,30 @@ func decodeExtent(end uint64, val []byte) (e Extent, ok bool) {
 }
 
 // ascendExtents calls fn for the extents of ino that end behind from, in
-// order, until it returns false.
-func ascendExtents(r fsm.Reader, ino cluster.Ino, from uint64, fn func(e *Extent) bool) {
+// order, until it returns false or the next one begins behind to.
+//
+// It does not look further than such an extent can end, as what was deleted
+// there would cost time to pass over.
+func ascendExtents(r fsm.Reader, ino cluster.Ino, from, to uint64, fn func(e *Extent) bool) {
 	if from == maxOffset {
 		return
 	}
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	lower := appendExtentBound(s.key[:0], ino, from+1)
-	upper := appendExtentBound(s.key[len(lower):len(lower)], ino+1, 0)
+	upper := s.key[len(lower):len(lower)]
+	if to < maxOffset-cluster.MaxBlob {
+		upper = appendExtentBound(upper, ino, to+cluster.MaxBlob+1)
+	} else {
+		upper = appendExtentBound(upper, ino+1, 0)
+	}
 	r.Ascend(lower, upper, func(key, val []byte) bool {
 		_, end, ok := parseExtentKey(key)
 		e, whole := decodeExtent(end, val)
 		if !ok || !whole {
 			damaged("an extent of inode", uint64(ino))
 		}
-		return fn(&e)
+		return e.Off <= to && fn(&e)
 	})
 }
 

@@ -74,8 +74,8 @@ func (m *mapper) collect(off, end uint64, near bool) (whole bool) {
 		from--
 	}
 	whole = true
-	ascendExtents(m.tx, m.ino, from, func(e *Extent) bool {
-		if e.Off > end || e.Off == end && !near {
+	ascendExtents(m.tx, m.ino, from, end, func(e *Extent) bool {
+		if e.Off == end && !near {
 			return false
 		}
 		if len(m.exts) == maxCollect {

@@ -32,7 +32,9 @@ func applyPunch(tx *fsm.Tx, _ *fsm.Envelope, c *Punch, dst []byte) ([]byte, clus
 	var r AttrResult
 	if c.Off < end {
 		from := lastExtents(tx, c.Ino, c.Off, end, MaxPunch)
-		r.More = from > c.Off
+		if from > c.Off {
+			r.More, r.Done = true, from
+		}
 		m := beginMap(tx, &n.Attr)
 		m.hole(from, end)
 		if errno := m.end(&n.Attr); errno != cluster.OK {
@@ -91,7 +93,7 @@ func lastExtents(r fsm.Reader, ino cluster.Ino, off, end uint64, limit int) uint
 // are more than limit.
 func countExtents(r fsm.Reader, ino cluster.Ino, off, end uint64, limit int) int {
 	n := 0
-	ascendExtents(r, ino, off, func(e *Extent) bool {
+	ascendExtents(r, ino, off, end, func(e *Extent) bool {
 		if e.Off >= end {
 			return false
 		}

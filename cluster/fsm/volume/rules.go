@@ -21,6 +21,7 @@ const (
 	ruleConflict                    // locks of different owners exclude each other
 	ruleReclaim                     // only locks of an earlier incarnation are reclaimed
 	ruleHeld                        // an unlinked file stays while a writer may have it open
+	ruleReaped                      // nothing is added to a file that is being reaped
 )
 
 // rulesOff has the rules that a test has switched off.

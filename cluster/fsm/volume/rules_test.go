@@ -113,6 +113,15 @@ func TestRules(t *testing.T) {
 			}
 			return nil
 		}, nil},
+		{"written while it is reaped", ruleReaped, func(e *dataEnv) error {
+			c := CommitExtents{Ino: ino, Extents: []NewExtent{inline(0, []byte("x")), inline(100, []byte("y"))}}
+			e.must("a", c)
+			e.must("a", Remove{Dir: cluster.RootIno, Name: "f"})
+			e.must("a", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
+			e.must("b", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
+			e.must("", Reap{Max: 1})
+			return errOf(e.apply("a", c))
+		}, cluster.ESTALE},
 	} {
 		run := func() error {
 			e := newData(t)

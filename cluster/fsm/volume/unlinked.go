@@ -60,6 +60,15 @@ func setHeld(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID) {
 	tx.Set(appendUnlinkedKey(s.key[:0], unlinkedHeld, ino), s.val)
 }
 
+// isHeld reports whether somebody may have an unlinked inode open.
+func isHeld(r fsm.Reader, ino cluster.Ino) bool {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	val, ok := r.Get(s.val[:0], appendUnlinkedKey(s.key[:0], unlinkedHeld, ino))
+	s.val = val[:0]
+	return ok
+}
+
 // setReady says that an unlinked inode can be reaped.
 func setReady(tx *fsm.Tx, ino cluster.Ino) {
 	s := scratches.Get().(*scratch)

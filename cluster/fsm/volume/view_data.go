@@ -9,7 +9,7 @@ import (
 // until it returns false. What is between them is a hole. Bytes is valid
 // during the call.
 func (v View) Extents(ino cluster.Ino, off, end uint64, fn func(e *Extent) bool) {
-	ascendExtents(v.Reader, ino, off, func(e *Extent) bool {
+	ascendExtents(v.Reader, ino, off, end, func(e *Extent) bool {
 		if e.Off >= end {
 			return false
 		}
@@ -107,18 +107,22 @@ type Unlinked struct {
 // Unlinked calls fn for each inode without a name, until it returns false.
 func (v View) Unlinked(fn func(u Unlinked) bool) {
 	v.Ascend(appendUnlinkedBound(nil, unlinkedHeld), appendUnlinkedBound(nil, unlinkedReady+1), func(key, val []byte) bool {
-		_, ino, ok := parseUnlinkedKey(key)
+		list, ino, ok := parseUnlinkedKey(key)
 		if !ok {
 			damaged("the unlinked inode", uint64(ino))
 		}
-		return fn(Unlinked{Ino: ino, Holders: appendHolders(nil, ino, val)})
+		u := Unlinked{Ino: ino}
+		if list == unlinkedHeld {
+			u.Holders = appendHolders(nil, ino, val)
+		}
+		return fn(u)
 	})
 }
 
 // Reapable reports whether a Reap of time now would find anything to do: an
 // inode that can be reaped, or one whose holders are gone.
 func (v View) Reapable(now cluster.Time) bool {
-	if _, ok := firstReady(v.Reader); ok {
+	if hasReady(v.Reader, loadReapCursor(v.Reader).ready) {
 		return true
 	}
 	fenced := make(map[cluster.WriterID]cluster.NodeID)

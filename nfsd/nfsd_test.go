@@ -9,9 +9,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hawserfs/hawser/nfsd/client"
 	"github.com/hawserfs/hawser/nfsd/ids"
+	"github.com/hawserfs/hawser/nfsd/nfs4"
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
+	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/xdr"
+	"github.com/hawserfs/hawser/vfs/memfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,6 +66,57 @@ func TestServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNFS4 checks the whole front-end, from its listener to a file system in memory.
+func TestNFS4(t *testing.T) {
+	p, err := nfs4.New(nfs4.Config{FS: memfs.New(memfs.Options{}), ServerOwner: "test", Scope: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Listen(Config{
+		Listen: []string{"127.0.0.1:0"},
+		Programs: []oncrpc.Program{{
+			Number: proto.Program, MinVersion: proto.Version, MaxVersion: proto.Version, Handler: p,
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- s.Serve() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := client.Dial(ctx, s.Addrs()[0].String(), client.Options{Conns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := c.Walk(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.CreateFile(ctx, dir, "file", 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A READ and a WRITE of the largest size must fit in the largest message.
+	data := make([]byte, 1<<20)
+	data[len(data)-1] = 1
+	if w, err := f.Write(ctx, 0, data, proto.FileSync); err != nil || w.Count != len(data) {
+		t.Errorf("WRITE: %+v, %v", w, err)
+	}
+	if n, eof, err := f.Read(ctx, 0, data); err != nil || n != len(data) || !eof || data[n-1] != 1 {
+		t.Errorf("READ: %d, %v, %v", n, eof, err)
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}

@@ -69,7 +69,8 @@ func (p *Placement) race(ctx context.Context, key cluster.BlobKey, order []clust
 			}()
 		}
 	}()
-	timer := time.NewTimer(p.cfg.Hedge)
+	hedge := p.gets.hedge(p.cfg.Hedge)
+	timer := time.NewTimer(hedge)
 	defer timer.Stop()
 	for ask(); running > 0; {
 		select {
@@ -82,7 +83,7 @@ func (p *Placement) race(ctx context.Context, key cluster.BlobKey, order []clust
 			ask()
 		case <-timer.C:
 			ask()
-			timer.Reset(p.cfg.Hedge)
+			timer.Reset(hedge)
 		case <-ctx.Done():
 			return nil, &failure{"reading blob " + key.Blob.String(), cluster.EAGAIN, errors.Join(append(errs, ctx.Err())...)}
 		}
@@ -97,7 +98,9 @@ func (p *Placement) getFrom(ctx context.Context, id cluster.StoreID, key cluster
 	buf, err := p.cfg.Client.Get(ctx, addr, id, key, off, n)
 	switch {
 	case err == nil:
-		st.observe(time.Duration(now() - begin))
+		d := time.Duration(now() - begin)
+		st.observe(d)
+		p.gets.observe(d)
 	case damaged(err) || errors.Is(err, cluster.ENOBLOB):
 		if p.cfg.Report != nil {
 			p.cfg.Report(Problem{Group: key.Group, Blob: key.Blob, Store: id, Err: err})

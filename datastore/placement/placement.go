@@ -41,8 +41,9 @@ type Client interface {
 type Config struct {
 	Map    Map
 	Client Client
-	// Hedge is how long a put or a get may take before a second one is
-	// started. 0: 200 ms.
+	// Hedge is how long a put or a get may take at least before a second one
+	// is started: it is longer where most take long, so that slow disks do
+	// not get more to do. 0: 200 ms.
 	Hedge time.Duration
 	// Suspect is how long a store that failed is only used where there is no
 	// other. 0: 3 s.
@@ -95,6 +96,8 @@ func (c Config) withDefaults() Config {
 type Placement struct {
 	cfg    Config
 	stores stores
+	puts   pace
+	gets   pace
 }
 
 // New returns a Placement.

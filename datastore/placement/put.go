@@ -83,6 +83,7 @@ type attempt struct {
 	left   atomic.Int32  // copies that are not there yet
 	failed atomic.Bool   // a copy failed: the attempt is lost
 	done   []atomic.Bool // by member
+	begun  int64
 	cancel context.CancelFunc
 }
 
@@ -99,7 +100,8 @@ func (w *put) drop() {
 }
 
 func (w *put) run(ctx context.Context, sets []SetInfo) (Placed, []cluster.BlobID, error) {
-	timer := time.NewTimer(w.p.cfg.Hedge)
+	hedge := w.p.puts.hedge(w.p.cfg.Hedge)
+	timer := time.NewTimer(hedge)
 	defer timer.Stop()
 	var last error
 	if err := w.begin(ctx, sets); err != nil {
@@ -109,6 +111,7 @@ func (w *put) run(ctx context.Context, sets []SetInfo) (Placed, []cluster.BlobID
 		select {
 		case r := <-w.results:
 			if r.err == nil {
+				w.p.puts.observe(time.Duration(now() - r.a.begun))
 				return w.placed(r.a), w.ids(r.a), nil
 			}
 			running--
@@ -117,6 +120,9 @@ func (w *put) run(ctx context.Context, sets []SetInfo) (Placed, []cluster.BlobID
 				return Placed{}, w.ids(nil), ctx.Err()
 			}
 		case <-timer.C:
+			if running > 1 {
+				continue // two at a time are enough
+			}
 			for _, a := range w.attempts {
 				for i, id := range a.set.Members {
 					if !a.done[i].Load() {
@@ -131,7 +137,7 @@ func (w *put) run(ctx context.Context, sets []SetInfo) (Placed, []cluster.BlobID
 		switch err := w.begin(ctx, sets); {
 		case err == nil:
 			running++
-			timer.Reset(w.p.cfg.Hedge)
+			timer.Reset(hedge)
 		case running == 0:
 			if last == nil {
 				last = err
@@ -155,7 +161,7 @@ func (w *put) begin(ctx context.Context, sets []SetInfo) error {
 		return err
 	}
 	w.tried = append(w.tried, set.ID)
-	a := &attempt{id: id, set: set, done: make([]atomic.Bool, len(set.Members))}
+	a := &attempt{id: id, set: set, begun: now(), done: make([]atomic.Bool, len(set.Members))}
 	ctx, a.cancel = context.WithTimeout(ctx, w.p.cfg.Timeout) // ended by the result, or with Put
 	a.left.Store(int32(len(set.Members)))
 	w.attempts = append(w.attempts, a)

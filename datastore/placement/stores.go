@@ -48,6 +48,22 @@ func (s *store) isFull(d time.Duration) bool {
 	return t != 0 && now()-t < int64(d)
 }
 
+// A pace is how long something takes, exponentially averaged, ns.
+type pace struct{ ns atomic.Int64 }
+
+func (p *pace) observe(d time.Duration) {
+	old := p.ns.Load()
+	p.ns.Store(old + (int64(d)-old)/8)
+}
+
+// maxHedge bounds how long the time before a hedge gets.
+const maxHedge = 5 * time.Second
+
+// hedge returns how long to wait for one before another is started.
+func (p *pace) hedge(least time.Duration) time.Duration {
+	return max(least, min(4*time.Duration(p.ns.Load()), maxHedge))
+}
+
 func (s *store) observe(d time.Duration) {
 	old := s.latency.Load()
 	if old == 0 {

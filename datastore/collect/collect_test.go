@@ -1,0 +1,328 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/hawserfs/hawser/cluster"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var bg = context.Background()
+
+// A fake is a volume and its stores, by the rules of the state machine.
+type fake struct {
+	index   uint64
+	low     uint32 // the writer's low-water mark
+	records map[cluster.BlobID]bool
+	queue   map[cluster.ReplicaSetID]map[cluster.BlobID]uint64
+	sets    []Set
+	stores  map[cluster.StoreID]map[cluster.BlobID]bool
+	down    map[cluster.StoreID]bool
+	broken  map[cluster.StoreID]bool
+	onSync  func()
+	synced  int
+}
+
+func newFake() *fake {
+	f := &fake{
+		records: map[cluster.BlobID]bool{},
+		queue:   map[cluster.ReplicaSetID]map[cluster.BlobID]uint64{1: {}, 2: {}},
+		sets:    []Set{{1, []cluster.StoreID{1, 2}}, {2, []cluster.StoreID{2, 3}}},
+		stores:  map[cluster.StoreID]map[cluster.BlobID]bool{1: {}, 2: {}, 3: {}},
+		down:    map[cluster.StoreID]bool{},
+		broken:  map[cluster.StoreID]bool{},
+	}
+	return f
+}
+
+func (f *fake) Sync(context.Context) error {
+	f.synced++
+	if f.onSync != nil {
+		f.onSync()
+	}
+	return nil
+}
+func (f *fake) Applied() uint64 { return f.index }
+func (f *fake) Sets() []Set     { return f.sets }
+func (f *fake) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int) (g []Freed) {
+	for b, i := range f.queue[set] {
+		if b >= from {
+			g = append(g, Freed{b, i})
+		}
+	}
+	slices.SortFunc(g, func(a, b Freed) int { return int(int64(a.Blob) - int64(b.Blob)) })
+	return g[:min(n, len(g))]
+}
+
+func (f *fake) queued(b cluster.BlobID) bool {
+	for _, q := range f.queue {
+		if _, ok := q[b]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fake) Deletable(b cluster.BlobID) bool {
+	return !f.records[b] && b.Counter() < f.low && !f.queued(b)
+}
+
+func (f *fake) Collected(_ context.Context, set cluster.ReplicaSetID, blobs []cluster.BlobID) error {
+	f.index++
+	for _, b := range blobs {
+		delete(f.queue[set], b)
+	}
+	return nil
+}
+
+func (f *fake) All() []cluster.StoreID     { return []cluster.StoreID{1, 2, 3} }
+func (f *fake) Up(id cluster.StoreID) bool { return !f.down[id] }
+func (f *fake) put(b cluster.BlobID, ids ...cluster.StoreID) {
+	for _, id := range ids {
+		f.stores[id][b] = true
+	}
+}
+
+func (f *fake) List(_ context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) (keys []cluster.BlobKey, err error) {
+	if f.broken[id] {
+		return nil, cluster.EDISK
+	}
+	for b := range f.stores[id] {
+		if b > after.Blob {
+			keys = append(keys, cluster.BlobKey{Group: g, Blob: b})
+		}
+	}
+	slices.SortFunc(keys, func(a, b cluster.BlobKey) int { return int(int64(a.Blob) - int64(b.Blob)) })
+	return keys[:min(n, len(keys))], nil
+}
+
+func (f *fake) Delete(_ context.Context, id cluster.StoreID, _ cluster.GroupID, keys []cluster.BlobKey) error {
+	if f.broken[id] {
+		return cluster.EDISK
+	}
+	for _, k := range keys {
+		if f.records[k.Blob] {
+			panic("a blob that is referred to was deleted")
+		}
+		delete(f.stores[id], k.Blob)
+	}
+	return nil
+}
+
+func (f *fake) collector(batch int) *Collector {
+	return New(Config{Group: 3, Volume: f, Stores: f, Batch: batch})
+}
+
+func id(n int) cluster.BlobID { return cluster.MakeBlobID(1, uint32(n)) }
+
+// Garbage is deleted once it is old, not before, from the members that are up;
+// what a member that was down kept is an orphan.
+func TestGarbage(t *testing.T) {
+	f := newFake()
+	c := f.collector(10)
+	now := time.Unix(1000, 0)
+	step := func(d time.Duration) bool {
+		t.Helper()
+		now = now.Add(d)
+		more, err := c.StepGarbage(bg, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return more
+	}
+	step(0)
+	f.low = 1000
+	for n := range 25 {
+		f.put(id(n), 1, 2)
+		f.index++
+		f.queue[1][id(n)] = f.index
+	}
+	f.down[2] = true
+	step(30 * time.Second)
+	step(30 * time.Second)
+	step(29 * time.Second)
+	if len(f.queue[1]) != 25 {
+		t.Fatal("garbage was deleted before its time")
+	}
+	f.index++
+	f.queue[1][id(99)] = f.index // younger
+	f.put(id(99), 1, 2)
+	for _, want := range []int{16, 6, 1} {
+		more := step(time.Second)
+		if len(f.queue[1]) != want || more != (want > 1) {
+			t.Fatalf("%d left, more %v; want %d", len(f.queue[1]), more, want)
+		}
+	}
+	if len(f.stores[1]) != 1 || len(f.stores[2]) != 26 {
+		t.Fatalf("stores have %d and %d", len(f.stores[1]), len(f.stores[2]))
+	}
+	for done := false; !done; {
+		var err error
+		if done, err = c.StepOrphans(bg, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.stores[2]) != 1 {
+		t.Fatalf("store 2 still has %d", len(f.stores[2]))
+	}
+	if got := c.Counters(); got != (Counters{Garbage: 25, Orphans: 25, Listed: 26}) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// Whether a blob is an orphan is asked after the store was listed, at a new
+// read index: what is committed in between is not deleted.
+func TestOrphanCommittedMeanwhile(t *testing.T) {
+	f := newFake()
+	c := f.collector(10)
+	f.put(id(1), 1)
+	f.put(id(2), 1)
+	f.onSync = func() {
+		// The writer commits 1 and is past 3 now.
+		f.records[id(1)], f.low = true, 3
+	}
+	if _, err := c.StepOrphans(bg, 1); err != nil {
+		t.Fatal(err)
+	}
+	if f.synced != 1 || !f.stores[1][id(1)] || f.stores[1][id(2)] {
+		t.Fatalf("synced %d, store has %v", f.synced, f.stores[1])
+	}
+}
+
+func TestBrokenStore(t *testing.T) {
+	f := newFake()
+	c := New(Config{Volume: f, Stores: f, Delay: time.Second})
+	f.broken[2] = true
+	f.put(id(1), 1, 2)
+	f.queue[1][id(1)] = 0
+	now := time.Unix(1, 0)
+	for range 3 {
+		if _, err := c.StepGarbage(bg, now); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+	}
+	if len(f.queue[1]) != 0 || len(f.stores[1]) != 0 || len(f.stores[2]) != 1 {
+		t.Fatal("a broken store holds the queue up")
+	}
+	if _, err := c.StepOrphans(bg, 2); !errors.Is(err, cluster.EDISK) || c.Counters().Errors != 2 {
+		t.Fatal(err, c.Counters())
+	}
+}
+
+// Random histories: a blob that is referred to is never deleted (Delete
+// panics), one that is on its way to be committed neither, and in the end only
+// what is referred to is left.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFake()
+		c := f.collector(3)
+		now := time.Unix(0, 0)
+		next := 1
+		pending := map[cluster.BlobID]Set{} // put, not committed
+		var live []cluster.BlobID
+		setOf := map[cluster.BlobID]Set{}
+		collectAll := func() {
+			for _, s := range f.All() {
+				for done := false; !done; {
+					done, _ = c.StepOrphans(bg, s)
+				}
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			f.index++
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0, 1: // put
+				b, s := id(next), f.sets[next%2]
+				next++
+				f.put(b, s.Members...)
+				pending[b], setOf[b] = s, s
+			case 2: // commit or abandon the oldest, which moves the low-water mark
+				if len(pending) > 0 {
+					b := slices.Min(keysOf(pending))
+					delete(pending, b)
+					for _, m := range setOf[b].Members {
+						if !f.stores[m][b] {
+							t.Fatalf("blob %v was deleted before it was committed", b)
+						}
+					}
+					if rapid.Bool().Draw(t, "commit") {
+						f.records[b] = true
+						live = append(live, b)
+					}
+					f.low = b.Counter() + 1
+				}
+			case 3: // free
+				if len(live) > 0 {
+					b := live[0]
+					live = live[1:]
+					delete(f.records, b)
+					f.queue[setOf[b].ID][b] = f.index
+				}
+			case 4:
+				now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
+				_, _ = c.StepGarbage(bg, now)
+			case 5:
+				_, _ = c.StepOrphans(bg, f.All()[rapid.IntRange(0, 2).Draw(t, "store")])
+			case 6:
+				s := f.All()[rapid.IntRange(0, 2).Draw(t, "store")]
+				f.down[s] = !f.down[s]
+			}
+		}
+		clear(f.down)
+		clear(pending)
+		f.low = uint32(next)
+		for range 30 {
+			now = now.Add(61 * time.Second)
+			_, _ = c.StepGarbage(bg, now)
+		}
+		collectAll()
+		for s, blobs := range f.stores {
+			for b := range blobs {
+				if !f.records[b] {
+					t.Fatalf("store %d still has %v", s, b)
+				}
+			}
+		}
+		for b := range f.records {
+			for _, m := range setOf[b].Members {
+				if !f.stores[m][b] {
+					t.Fatalf("store %d lost %v", m, b)
+				}
+			}
+		}
+	})
+}
+
+func keysOf(m map[cluster.BlobID]Set) (ks []cluster.BlobID) {
+	for k := range m {
+		ks = append(ks, k)
+	}
+	return ks
+}
+
+func TestRun(t *testing.T) {
+	f := newFake()
+	f.low = 100
+	f.put(id(1), 1, 2, 3)
+	c := New(Config{Volume: f, Stores: f, Delay: time.Millisecond})
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Run(ctx, func() bool { return true }, Pace{Garbage: time.Millisecond, Orphans: time.Millisecond, Rest: 10 * time.Millisecond})
+	}()
+	for c.Counters().Orphans < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-done
+}

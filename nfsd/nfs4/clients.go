@@ -26,7 +26,11 @@ func (p *Program) Start(ctx context.Context) error {
 		p.log.Info("grace period: waiting for clients to reclaim", "clients", len(owners), "at most", p.cfg.Grace)
 		return nil
 	}
-	return p.fs.EndGrace(ctx)
+	// Nobody can reclaim. What may be left in the file system goes as soon as
+	// it can be reached; serving does not wait for that.
+	p.leftovers.Store(true)
+	p.wake()
+	return nil
 }
 
 // tick is how often Run looks for what is due.
@@ -58,6 +62,9 @@ func (p *Program) Tick(ctx context.Context, now cluster.Time) {
 	if gone := p.state.Expire(now); len(gone) > 0 {
 		p.expired(gone)
 		p.release(ctx, gone)
+	}
+	if p.leftovers.Load() && p.fs.EndGrace(ctx) == nil {
+		p.leftovers.Store(false)
 	}
 	if !p.state.GraceOver(now) {
 		return

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -104,6 +105,10 @@ type Program struct {
 	// records orders what happens to one owner's client record: the store
 	// must not forget an owner that has come back.
 	records [64]sync.Mutex
+
+	// leftovers: locks of before this start may be left, though nobody can
+	// reclaim them.
+	leftovers atomic.Bool
 
 	mu      sync.Mutex
 	pending []state.Gone // whose release failed, to be tried again

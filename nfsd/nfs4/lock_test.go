@@ -13,6 +13,7 @@ import (
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
 	"github.com/hawserfs/hawser/nfsd/xdr"
+	"github.com/hawserfs/hawser/vfs"
 )
 
 type lockArgs struct {
@@ -289,5 +290,36 @@ func TestGraceTimesOut(t *testing.T) {
 	s.mustOpen(root, openHow{create: true, name: "f"})
 	if l := store.list(); len(l) != 1 || l[0] != "a" {
 		t.Fatal(l)
+	}
+}
+
+// endFS counts the ends of grace periods, the first of which fails.
+type endFS struct {
+	vfs.FS
+	ends *atomic.Int32
+}
+
+func (f endFS) EndGrace(context.Context) error {
+	if f.ends.Add(1) == 1 {
+		return errors.New("no leader")
+	}
+	return nil
+}
+
+// What is left of before is released also if nobody can reclaim and the cluster
+// can't be reached at the start; serving does not wait for it.
+func TestLeftovers(t *testing.T) {
+	var ends atomic.Int32
+	r := newRig(t, func(c *Config) {
+		c.FS = endFS{c.FS, &ends}
+		c.Clients = &memStore{owners: map[string]bool{}}
+	})
+	s := r.newSession("a")
+	s.mustOpen(s.root(), openHow{create: true, name: "f"})
+	for range 4 {
+		r.p.Tick(t.Context(), r.p.cfg.Now())
+	}
+	if n := ends.Load(); n != 2 {
+		t.Fatalf("EndGrace was called %d times", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/datastore/blob"
 	"github.com/hawserfs/hawser/datastore/placement"
@@ -31,6 +32,10 @@ type Mount struct {
 	Volume
 	Group Group
 	View  volume.View // of what this node has applied
+	// Snapshot returns the present state, which the caller closes, or nil if
+	// the state is closed; *fsm.Machine has it. Without it, reads of a file
+	// that is written all the time may fail with EAGAIN.
+	Snapshot func() *fsm.Snapshot
 	// Subscribe makes fn be called with the events of each batch that is
 	// applied; *fsm.Machine has it.
 	Subscribe func(fn func(index uint64, events []any)) (cancel func())

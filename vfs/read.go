@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/vfs/blobcache"
 )
 
 const (
 	// MaxRead is the most that one Read returns, in bytes.
 	MaxRead = 4 << 20
-	// settles is how often a map is read again because the file changed meanwhile.
-	settles = 8
+	// settles is how often a map is read while the file changes, before a
+	// snapshot is taken, which costs more.
+	settles = 2
 	// remaps is how often a map is agreed on again because a blob is gone.
 	remaps = 3
 	// wideBlob is up to which length a blob is always loaded whole.
@@ -113,22 +115,8 @@ func (m *mount) read(r *Request, rd *reading, f File, off uint64, n int) (Data, 
 	if err != nil {
 		return Data{}, err
 	}
-	// The map and the size must be of one state.
-	settled := false
-	for i := 0; i < settles && !settled; i++ {
-		rd.segs = m.stored(rd.segs[:0], f.Ino, off, min(end, a.Size))
-		located := m.locate(rd.segs)
-		now, ok := m.peek(f)
-		if !ok {
-			return Data{}, cluster.ESTALE
-		}
-		if settled = now.Change == a.Change; settled && !located {
-			return Data{}, cluster.ENOBLOB
-		}
-		a = now
-	}
-	if !settled {
-		return Data{}, cluster.EAGAIN
+	if a, err = m.mapOf(rd, f, a, off, end); err != nil {
+		return Data{}, err
 	}
 	size := max(a.Size, heldEnd)
 	if off >= size {
@@ -144,6 +132,52 @@ func (m *mount) read(r *Request, rd *reading, f File, off uint64, n int) (Data, 
 	}
 	m.touch(&a)
 	return Data{Bufs: rd.bufs, N: int(end - off), EOF: end == size, Release: rd.release}, nil
+}
+
+// mapOf fills rd.segs with what is stored of [off, end), and returns the
+// attributes of the same state; a is what they were a moment ago. ENOBLOB if
+// the map names a blob that is gone.
+func (m *mount) mapOf(rd *reading, f File, a Attr, off, end uint64) (Attr, error) {
+	// If the file did not change meanwhile, all was read of one state.
+	for range settles {
+		rd.segs = stored(m.View, rd.segs[:0], f.Ino, off, min(end, a.Size))
+		located := locate(m.View, rd.segs)
+		now, ok := m.peek(f)
+		if !ok {
+			return Attr{}, cluster.ESTALE
+		}
+		if now.Change == a.Change {
+			if !located {
+				return Attr{}, cluster.ENOBLOB
+			}
+			return now, nil
+		}
+		a = now
+	}
+	// It changes all the time.
+	if m.Snapshot == nil {
+		return Attr{}, cluster.EAGAIN
+	}
+	snap := m.Snapshot()
+	if snap == nil {
+		return Attr{}, cluster.EAGAIN
+	}
+	view := volume.View{Reader: snap}
+	a, ok := view.Inode(f.Ino)
+	located := false
+	if ok {
+		rd.segs = stored(view, rd.segs[:0], f.Ino, off, min(end, a.Size))
+		located = locate(view, rd.segs)
+	}
+	switch err := snap.Close(); {
+	case err != nil:
+		return Attr{}, again("reading a snapshot", err)
+	case !ok:
+		return Attr{}, cluster.ESTALE
+	case !located:
+		return Attr{}, cluster.ENOBLOB
+	}
+	return a, nil
 }
 
 // fetch fills rd.bufs with the bytes of [off, end), which segs describe.

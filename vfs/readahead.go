@@ -71,8 +71,8 @@ func (t *streamTable) advance(m *mount, f File, off, end, size uint64) bool {
 // readAhead loads [from, to) of a file into the cache, in the background. What
 // does not fit into the bounds on that is left out.
 func (m *mount) readAhead(f File, from, to uint64) {
-	segs := m.stored(nil, f.Ino, from, to)
-	if !m.locate(segs) {
+	segs := stored(m.View, nil, f.Ino, from, to)
+	if !locate(m.View, segs) {
 		return
 	}
 	start := func(fn func()) {

@@ -37,11 +37,11 @@ func (s segment) cut(off, end uint64) segment {
 
 // stored appends what is stored in [off, end) to dst: no holes, just gaps. The
 // bytes of extents that carry them are copied.
-func (m *mount) stored(dst []segment, ino Ino, off, end uint64) []segment {
+func stored(view volume.View, dst []segment, ino Ino, off, end uint64) []segment {
 	if off >= end {
 		return dst
 	}
-	m.View.Extents(ino, off, end, func(e *volume.Extent) bool {
+	view.Extents(ino, off, end, func(e *volume.Extent) bool {
 		s := segment{off: e.Off, n: e.Len, blob: e.Blob, blobOff: e.BlobOff}
 		if e.Blob == 0 {
 			s.bytes = slices.Clone(e.Bytes)
@@ -54,7 +54,7 @@ func (m *mount) stored(dst []segment, ino Ino, off, end uint64) []segment {
 
 // locate finds where the blobs of segments are. It reports whether all were
 // found: if not, the segments are of a state that is gone.
-func (m *mount) locate(segs []segment) bool {
+func locate(view volume.View, segs []segment) bool {
 	var b volume.Blob
 	var set volume.ReplicaSet
 	for i := range segs {
@@ -64,12 +64,12 @@ func (m *mount) locate(segs []segment) bool {
 		}
 		ok := true
 		if b.ID != s.blob {
-			if b, ok = m.View.Blob(s.blob); !ok {
+			if b, ok = view.Blob(s.blob); !ok {
 				return false
 			}
 		}
 		if set.ID != b.Set {
-			if set, ok = m.View.ReplicaSet(b.Set); !ok {
+			if set, ok = view.ReplicaSet(b.Set); !ok {
 				return false
 			}
 		}

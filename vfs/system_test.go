@@ -114,7 +114,7 @@ func open(t *testing.T, g *group, b *blobs, change func(*vfs.Config)) *env {
 	}
 	s.Mount(vfs.Mount{
 		Volume: vfs.Volume{ID: 1, Name: "main", FSID: vfs.FSID{Major: 1, Minor: 1}},
-		Group:  g, View: volume.View{Reader: g.machine.Reader()}, Subscribe: g.machine.Subscribe,
+		Group:  g, View: volume.View{Reader: g.machine.Reader()}, Subscribe: g.machine.Subscribe, Snapshot: g.machine.Snapshot,
 	})
 	e := &env{T: t, System: s, group: g, blobs: b}
 	t.Cleanup(e.close)

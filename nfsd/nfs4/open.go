@@ -1,6 +1,8 @@
 package nfs4
 
 import (
+	"encoding/binary"
+
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
@@ -197,7 +199,7 @@ func (c *compound) findOrCreate(a *openArgs) (f vfs.File, attr vfs.Attr, change 
 		}
 	}
 	made, err := c.fs.Create(&c.req, c.cur, a.name, vfs.CreateArgs{
-		Type: cluster.TypeRegular, How: createHow[a.mode], Verifier: a.verifier, Attr: a.attrs.set,
+		Type: cluster.TypeRegular, How: createHow[a.mode], Verifier: c.exclusive(a), Attr: a.attrs.set,
 	})
 	if err != nil {
 		return f, attr, change, set, status(err)
@@ -206,6 +208,18 @@ func (c *compound) findOrCreate(a *openArgs) (f vfs.File, attr vfs.Attr, change 
 		st = c.mayAccess(made.File, a.access)
 	}
 	return made.File, made.Attr, made.Dir, a.attrs.done(made.Set), st
+}
+
+// exclusive returns the verifier of an exclusive create as the file system
+// keeps it: the client's own, made different from every other client's. Linux
+// makes them of the time since boot and a process id, so those of two clients
+// can be equal, and both would believe that they had made the file.
+func (c *compound) exclusive(a *openArgs) uint64 {
+	if createHow[a.mode] != vfs.Exclusive {
+		return 0
+	}
+	d := c.p.digest(c.client.Owner, string(binary.BigEndian.AppendUint64(nil, a.verifier)))
+	return binary.BigEndian.Uint64(d[:])
 }
 
 // hold records the open, here and in the file system, so that the file stays

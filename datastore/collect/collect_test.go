@@ -284,7 +284,8 @@ func TestRandom(t *testing.T) {
 			now = now.Add(61 * time.Second)
 			_, _ = c.StepGarbage(bg, now)
 		}
-		collectAll()
+		collectAll() // from where the search is
+		collectAll() // from the beginning
 		for s, blobs := range f.stores {
 			for b := range blobs {
 				if !f.records[b] {

@@ -101,6 +101,12 @@ func seeds(t *testing.T, n int) []uint64 {
 		}
 		return []uint64{s}
 	}
+	if v := os.Getenv("HAWSER_SEEDS"); v != "" {
+		var err error
+		if n, err = strconv.Atoi(v); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var s []uint64
 	for i := range n {
 		s = append(s, uint64(i))
@@ -113,7 +119,7 @@ func seeds(t *testing.T, n int) []uint64 {
 // what was acknowledged is there, what was deleted is not, whether the index
 // survived or not; and so on for several crashes.
 func TestCrash(t *testing.T) {
-	for _, seed := range seeds(t, 40) {
+	for _, seed := range seeds(t, 24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 99))

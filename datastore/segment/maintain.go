@@ -18,6 +18,8 @@ const (
 	reclaimBytes = 64 << 20 // of dead bytes, that are reclaimed at once
 	maxHoles     = 1 << 16  // in one Maintain
 	fillChunk    = int64(len(zeros))
+	fillSync     = 8 * fillChunk // zeros that are not synced hold up the syncs of others
+	fillAgain    = 200 * time.Millisecond
 )
 
 // wakeUp makes the upkeep look for work.
@@ -31,37 +33,66 @@ func (s *Store) wakeUp() {
 // maintain is the store's goroutine.
 func (s *Store) maintain() {
 	defer s.stopped.Done()
-	timer := time.NewTimer(reclaimEvery)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
+	last := time.Now()
 	for {
-		due := false
 		select {
 		case <-s.stop:
 			return
 		case <-timer.C:
-			due = true
-			timer.Reset(reclaimEvery)
 		case <-s.wake:
 		}
-		if s.Failed() != nil {
-			continue
-		}
-		if err := s.Prepare(); err != nil {
-			s.log.Warn("no spare segment", "err", err)
-		}
-		if due || s.dead.Load() >= reclaimBytes || s.short() {
-			if _, err := s.Reclaim(); err != nil {
-				s.log.Warn("reclaiming space", "err", err)
+		wait := reclaimEvery
+		if s.Failed() == nil {
+			s.upkeep(time.Since(last) >= reclaimEvery)
+			if time.Since(last) >= reclaimEvery {
+				last = time.Now()
+			}
+			if s.fill() {
+				wait = fillAgain
 			}
 		}
-		for s.opts.ZeroFill && s.writing.Load() == 0 && s.fillSome() {
-			select {
-			case <-s.stop:
-				return
-			default:
-			}
+		timer.Reset(wait)
+	}
+}
+
+// upkeep does what there is to do, and reclaims what is little only if due.
+func (s *Store) upkeep(due bool) {
+	if err := s.Prepare(); err != nil {
+		s.log.Warn("no spare segment", "err", err)
+	}
+	if no := s.applied.Load(); no != s.flushed {
+		// So that little of the log is to be read by the next Open.
+		s.flushed = no
+		if _, err := s.idx.db.AsyncFlush(); err != nil {
+			s.log.Warn("flushing the index", "err", err)
 		}
 	}
+	if due || s.dead.Load() >= reclaimBytes || s.short() {
+		if _, err := s.Reclaim(); err != nil {
+			s.log.Warn("reclaiming space", "err", err)
+		}
+	}
+}
+
+// fill writes zeros into the next segment while there is nothing else to write,
+// and reports whether some are left to be written.
+func (s *Store) fill() (more bool) {
+	if s.opts.NoZeroFill {
+		return false
+	}
+	for s.fillSome() {
+		select {
+		case <-s.stop:
+			return false
+		default:
+		}
+		if s.writing.Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // short reports whether space could run out soon, and reclaiming may help.
@@ -96,22 +127,31 @@ func (s *Store) fillSome() bool {
 	if g == nil || g.f.fd < 0 {
 		return false
 	}
-	g.fill.Lock()
-	defer g.fill.Unlock()
-	if g.used || g.filled >= s.segSize {
-		return false
-	}
-	n := min(fillChunk, s.segSize-g.filled)
-	if err := g.f.writev(g.filled, [][]byte{zeros[:n]}); err != nil {
-		g.filled = s.segSize
-		return false
-	}
-	if g.filled += n; g.filled == s.segSize {
+	more, sync := g.fillChunk(s.segSize)
+	if sync {
+		// Not with the lock: the segment may be put to use meanwhile.
 		if err := g.f.SyncData(); err != nil {
 			_ = s.fail("fdatasync", err)
+			return false
 		}
 	}
-	return g.filled < s.segSize
+	return more
+}
+
+// fillChunk writes the next zeros, unless the segment is in use by now.
+func (g *seg) fillChunk(size int64) (more, sync bool) {
+	g.fill.Lock()
+	defer g.fill.Unlock()
+	if g.used || g.filled >= size {
+		return false, false
+	}
+	n := min(fillChunk-g.filled%fillChunk, size-g.filled)
+	if err := g.f.writev(g.filled, [][]byte{zeros[:n]}); err != nil {
+		g.filled = size // it does without
+		return false, false
+	}
+	g.filled += n
+	return g.filled < size, g.filled == size || g.filled%fillSync == 0
 }
 
 // Reclaim gives the space of deleted blobs back: segments without anything that

@@ -59,6 +59,7 @@ type Store struct {
 	applied    atomic.Uint32 // segment that the index goes up to
 	maintainMu sync.Mutex
 	makeMu     sync.Mutex // of new segments; before mu
+	flushed    uint32     // segment that the index was flushed at; the upkeep's
 	wake       chan struct{}
 	stop       chan struct{}
 	stopped    sync.WaitGroup

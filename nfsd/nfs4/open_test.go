@@ -214,6 +214,9 @@ func TestExclusiveCreate(t *testing.T) {
 	if two.attr != one.attr || string(two.fh) != string(one.fh) {
 		t.Fatal("a repeated exclusive create made another file")
 	}
+	if _, st := r.newSession("b").tryOpen(root, how); st != proto.ErrExist {
+		t.Fatalf("another client with the same verifier: %v", st)
+	}
 	how.verifier++
 	if _, st := s.tryOpen(root, how); st != proto.ErrExist {
 		t.Fatal(st)

@@ -46,11 +46,11 @@ type Options struct {
 	IndexCache int64
 	// Manual leaves upkeep to calls of Maintain: no goroutine is started.
 	Manual bool
-	// NoZeroFill leaves the spare segment allocated only. Otherwise it is
-	// written full of zeros while no put is under way, so that a sync of data
-	// is not one of the file system's own books as well.
-	NoZeroFill bool
-	Logger     *slog.Logger
+	// ZeroFill writes the spare segment full of zeros while no put is under
+	// way, so that a sync of data is not one of the file system's own books as
+	// well: a lone writer of 1 MiB blobs is about four times as fast.
+	ZeroFill bool
+	Logger   *slog.Logger
 }
 
 // Meta is what is known of a blob beside its key and content.

@@ -79,7 +79,7 @@ func (s *Store) upkeep(due bool) {
 // fill writes zeros into the next segment while there is nothing else to write,
 // and reports whether some are left to be written.
 func (s *Store) fill() (more bool) {
-	if s.opts.NoZeroFill {
+	if !s.opts.ZeroFill {
 		return false
 	}
 	for s.fillSome() {

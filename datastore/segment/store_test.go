@@ -168,7 +168,7 @@ func TestListAndStat(t *testing.T) {
 
 func TestConcurrent(t *testing.T) {
 	both(t, func(t *testing.T, open func(...func(*Options)) *Store) {
-		s := open(func(o *Options) { o.Manual = false; o.SegmentSize = 512 << 10 })
+		s := open(func(o *Options) { o.Manual = false; o.SegmentSize = 512 << 10; o.ZeroFill = true })
 		var wg sync.WaitGroup
 		for w := range 16 {
 			wg.Go(func() {
@@ -251,7 +251,7 @@ func BenchmarkPut(b *testing.B) {
 		for _, writers := range []int{1, 16} {
 			for _, fill := range []bool{false, true} {
 				b.Run(fmt.Sprintf("%dKiB/writers=%d/zerofill=%v", size>>10, writers, fill), func(b *testing.B) {
-					s, err := Open(b.TempDir(), Options{NoZeroFill: true})
+					s, err := Open(b.TempDir(), Options{})
 					if err != nil {
 						b.Fatal(err)
 					}

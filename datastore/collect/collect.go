@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +34,8 @@ type Volume interface {
 	// Garbage returns up to n blobs of a set's delete queue, in order, with ids
 	// from `from` on.
 	Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int) []Freed
-	// Deletable reports whether no record names the blob, none can in the
-	// future, and it is in no delete queue.
+	// Deletable reports whether no record names the blob, and none can in the
+	// future. It may be in a delete queue.
 	Deletable(b cluster.BlobID) bool
 	// Collected takes blobs off a set's delete queue.
 	Collected(ctx context.Context, set cluster.ReplicaSetID, blobs []cluster.BlobID) error
@@ -220,8 +221,9 @@ func (c *Collector) stepOrphans(ctx context.Context, id cluster.StoreID) (done b
 		return false, err
 	}
 	orphans := keys[:0:0]
+	sets := setsOf(c.cfg.Volume.Sets(), id)
 	for _, k := range keys {
-		if c.cfg.Volume.Deletable(k.Blob) {
+		if c.cfg.Volume.Deletable(k.Blob) && !c.queued(sets, k.Blob) {
 			orphans = append(orphans, k)
 		}
 	}
@@ -235,4 +237,25 @@ func (c *Collector) stepOrphans(ctx context.Context, id cluster.StoreID) (done b
 	c.orphans.Add(uint64(len(orphans)))
 	c.cfg.Logger.Debug("deleted orphans", "store", id, "blobs", len(orphans))
 	return done, nil
+}
+
+// setsOf returns the sets that a store is a member of.
+func setsOf(all []Set, id cluster.StoreID) (sets []Set) {
+	for _, s := range all {
+		if slices.Contains(s.Members, id) {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+// queued reports whether the blob is garbage that has its time still: reads
+// that have looked up the old map find it.
+func (c *Collector) queued(sets []Set, b cluster.BlobID) bool {
+	for _, s := range sets {
+		if g := c.cfg.Volume.Garbage(s.ID, b, 1); len(g) > 0 && g[0].Blob == b {
+			return true
+		}
+	}
+	return false
 }

@@ -41,7 +41,7 @@ func TestMounts(t *testing.T) {
 					mkdir '%[1]s'
 					cd '%[1]s'
 					echo hello >a; ln a b; ln -s a c; mkfifo p; mknod d c 1 3; mkdir e
-					chmod 4750 a; chown 12:34 a; touch -d '2001-02-03 04:05:06.789' a
+					chown 12:34 a; chmod 4750 a; touch -d '2001-02-03 04:05:06.789' a
 					mv b e/f
 					stat -c '%%n %%F %%a %%u %%g %%h %%s %%y' a c p d e/f
 					cat c e/f

@@ -26,7 +26,7 @@ type Group struct {
 	lock    *os.File
 	log     *logStore
 	layer   *streamLayer
-	trans   *raft.NetworkTransport
+	trans   transport
 	raft    *raft.Raft
 	applied applied
 
@@ -96,9 +96,9 @@ func (g *Group) start() error {
 	}
 	logger := newHCLog(cfg.Logger)
 	g.layer = newStreamLayer(cfg)
-	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	g.trans = transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger: logger, Stream: g.layer, MaxPool: 3, Timeout: transportTimeout, MsgpackUseNewTimeFormat: true,
-	})
+	})}
 	fsm := &machine{sm: cfg.Machine, log: g.log, snaps: snaps, applied: &g.applied, last: at}
 	g.raft, err = raft.NewRaft(&raft.Config{
 		ProtocolVersion:          raft.ProtocolVersionMax,

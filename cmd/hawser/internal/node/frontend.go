@@ -68,6 +68,7 @@ func (n *Node) startFrontEnd() (_ *frontEnd, err error) {
 			Group:     v.Group,
 			View:      v.View(),
 			Subscribe: v.Machine.Subscribe,
+			Snapshot:  v.Machine.Snapshot,
 		})
 	})
 	nc := n.conf.NFS

@@ -75,7 +75,14 @@ type wire struct {
 
 func (r *rig) dial() *wire {
 	r.t.Helper()
-	nc, err := net.Dial("tcp", r.ln.Addr().String())
+	return r.dialFrom("127.0.0.1")
+}
+
+// dialFrom connects from an address of the loopback.
+func (r *rig) dialFrom(ip string) *wire {
+	r.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	nc, err := d.Dial("tcp", r.ln.Addr().String())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package nfs4
 
 import (
+	"net"
+
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
@@ -16,17 +18,27 @@ func (c *compound) principal() state.Principal {
 	return p
 }
 
-// peer names the connection's other end, for the log.
+// peer names the machine at the connection's other end, for the log.
 func (c *compound) peer() string {
 	if c.call.Conn == nil {
 		return ""
 	}
-	return c.call.Conn.RemoteAddr().String()
+	addr := c.call.Conn.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
 }
 
-const exchangeFlags = proto.ExchgIDFlagSuppMovedRefer | proto.ExchgIDFlagSuppMovedMigr |
-	proto.ExchgIDFlagSuppFenceOps | proto.ExchgIDFlagBindPrincStateid |
-	proto.ExchgIDFlagMaskPNFS | proto.ExchgIDFlagUpdConfirmedRecA
+// exchangeFlags returns the flags that EXCHANGE_ID can have in a minor version.
+func exchangeFlags(minor uint32) uint32 {
+	const all = proto.ExchgIDFlagSuppMovedRefer | proto.ExchgIDFlagSuppMovedMigr |
+		proto.ExchgIDFlagBindPrincStateid | proto.ExchgIDFlagMaskPNFS | proto.ExchgIDFlagUpdConfirmedRecA
+	if minor < 2 {
+		return all
+	}
+	return all | proto.ExchgIDFlagSuppFenceOps
+}
 
 // exchangeID is EXCHANGE_ID (RFC 8881 §18.35). Whatever state protection the
 // client asks for, it gets SP4_NONE, as it may.
@@ -41,7 +53,7 @@ func (c *compound) exchangeID() proto.Status {
 		skipBitmap(c.d)
 		skipBitmap(c.d)
 	case proto.SP4SSV:
-		return proto.ErrEncrAlgUnsupp
+		return c.refuseSSV()
 	default:
 		return proto.ErrBadxdr
 	}
@@ -54,10 +66,11 @@ func (c *compound) exchangeID() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if flags&^uint32(exchangeFlags) != 0 {
+	if flags&^exchangeFlags(c.minor) != 0 {
 		return proto.ErrInval
 	}
 	a.Principal = c.principal()
+	a.Peer = c.peer()
 	a.Update = flags&proto.ExchgIDFlagUpdConfirmedRecA != 0
 	r, gone, st := c.p.state.ExchangeID(c.p.cfg.Now(), a)
 	c.p.expired(gone)
@@ -83,6 +96,32 @@ func (c *compound) exchangeID() proto.Status {
 	c.e.Uint32(0) // no eir_server_impl_id
 	return proto.OK
 }
+
+// refuseSSV takes an ssv_sp_parms4, and says that none of the algorithms is
+// supported, or that there are none (RFC 8881 §18.35.3).
+func (c *compound) refuseSSV() proto.Status {
+	skipBitmap(c.d)
+	skipBitmap(c.d)
+	var algorithms [2]int // of hashing, of encryption
+	for i := range algorithms {
+		algorithms[i] = c.d.Count(maxAlgorithms, 4)
+		for range algorithms[i] {
+			c.d.Opaque(proto.OpaqueLimit)
+		}
+	}
+	window := c.d.Uint32()
+	c.d.Uint32() // ssp_num_gss_handles
+	switch {
+	case c.d.Err() != nil:
+		return proto.ErrBadxdr
+	case algorithms[0] == 0, algorithms[1] == 0, window == 0:
+		return proto.ErrInval
+	}
+	return proto.ErrHashAlgUnsupp
+}
+
+// maxAlgorithms bounds the algorithms that a client can offer.
+const maxAlgorithms = 64
 
 func skipBitmap(d *xdr.Decoder) {
 	for range d.Count(maxBitmap, 4) {
@@ -112,8 +151,8 @@ func encodeChannel(e *xdr.Encoder, a *state.ChannelAttrs) {
 	e.Uint32(0) // no ca_rdma_ird
 }
 
-// skipCallbackSec skips a callback_sec_parms4.
-func skipCallbackSec(d *xdr.Decoder) {
+// skipCallbackSec skips a callback_sec_parms4. gss: it names an RPCSEC_GSS context.
+func skipCallbackSec(d *xdr.Decoder) (gss bool) {
 	switch oncrpc.Flavor(d.Uint32()) {
 	case oncrpc.AuthNone:
 	case oncrpc.AuthSysF:
@@ -128,9 +167,11 @@ func skipCallbackSec(d *xdr.Decoder) {
 		d.Uint32()
 		d.Opaque(proto.OpaqueLimit)
 		d.Opaque(proto.OpaqueLimit)
+		return true
 	default:
 		d.Fail(xdr.ErrLong)
 	}
+	return false
 }
 
 // createSession is CREATE_SESSION (RFC 8881 §18.36).
@@ -142,15 +183,19 @@ func (c *compound) createSession() proto.Status {
 	a.Fore = decodeChannel(c.d)
 	a.Back = decodeChannel(c.d)
 	a.CBProgram = c.d.Uint32()
+	gss := false
 	for range c.d.Count(16, 4) {
-		skipCallbackSec(c.d)
+		gss = skipCallbackSec(c.d) || gss
 	}
-	if c.d.Err() != nil {
+	switch {
+	case c.d.Err() != nil:
 		return proto.ErrBadxdr
+	case gss:
+		return proto.ErrNoent // there are no RPCSEC_GSS contexts here
 	}
 	a.Principal = c.principal()
 	ctx := c.call.Context()
-	if owner, ok := c.p.state.Unrecorded(a.ClientID); ok && c.p.cfg.Clients != nil {
+	if owner, ok := c.p.state.Unrecorded(a); ok && c.p.cfg.Clients != nil {
 		// Its name is on record before it can hold anything, so that it can
 		// reclaim that after a restart of this server, and others can't.
 		mu := c.p.record(owner)
@@ -162,9 +207,7 @@ func (c *compound) createSession() proto.Status {
 		}
 	}
 	r, gone := c.p.state.CreateSession(c.p.cfg.Now(), a)
-	for i := range gone {
-		c.p.log.Info("client has restarted", "client", gone[i].Owner, "from", c.peer(), "opens dropped", len(gone[i].Files))
-	}
+	c.p.restarted(gone, c.peer())
 	c.p.release(ctx, gone)
 	if r.Status != proto.OK {
 		return r.Status
@@ -175,6 +218,20 @@ func (c *compound) createSession() proto.Status {
 	encodeChannel(c.e, &r.Fore)
 	encodeChannel(c.e, &r.Back)
 	return proto.OK
+}
+
+// restarted logs that clients have come back as new incarnations, and warns if
+// that may be two machines with one name, which evict each other for ever.
+func (p *Program) restarted(gone []state.Gone, from string) {
+	for i := range gone {
+		g := &gone[i]
+		if g.Peer == from {
+			p.log.Info("client has restarted", "client", g.Owner, "from", from, "opens dropped", len(g.Files))
+			continue
+		}
+		p.log.Warn("a client came back from another address; if these are two machines, give each its own nfs4_unique_id",
+			"client", g.Owner, "from", from, "before", g.Peer, "opens dropped", len(g.Files))
+	}
 }
 
 // bindConnToSession is BIND_CONN_TO_SESSION (RFC 8881 §18.34). Connections are

@@ -20,6 +20,7 @@ type Client struct {
 	Owner     string // co_ownerid
 	Verifier  uint64 // co_verifier: another one is another incarnation of the client
 	Principal Principal
+	Peer      string // where it came from, for the log
 
 	// Under Manager.mu.
 	confirmedRec bool
@@ -57,6 +58,7 @@ func (c *Client) busy() bool {
 type Gone struct {
 	Client uint64 // 0: it can't have had locks
 	Owner  string
+	Peer   string     // where it came from
 	Files  []vfs.File // each was open once for each time it is listed
 	Forget bool       // there is no other record of the owner
 }
@@ -74,7 +76,7 @@ func (m *Manager) remove(c *Client) Gone {
 		m.sessions.drop(s.ID)
 	}
 	c.sessions = nil
-	g := Gone{Owner: c.Owner, Forget: c.confirmedRec}
+	g := Gone{Owner: c.Owner, Peer: c.Peer, Forget: c.confirmedRec}
 	if c.confirmedRec { // others have never had locks
 		g.Client = c.ID
 	}
@@ -99,7 +101,8 @@ type ExchangeArgs struct {
 	Owner     []byte
 	Verifier  uint64
 	Principal Principal
-	Update    bool // EXCHGID4_FLAG_UPD_CONFIRMED_REC_A
+	Update    bool   // EXCHGID4_FLAG_UPD_CONFIRMED_REC_A
+	Peer      string // where it comes from, for the log
 }
 
 // ExchangeResult is the client id, and the sequence that CREATE_SESSION shall have.
@@ -155,6 +158,7 @@ func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, 
 		Owner:     string(a.Owner),
 		Verifier:  a.Verifier,
 		Principal: a.Principal,
+		Peer:      a.Peer,
 		sessions:  make(map[SessionID]*Session),
 		opens:     make(map[openKey]*Open),
 		locks:     make(map[lockKey]*Lock),
@@ -167,17 +171,6 @@ func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, 
 
 func (c *Client) exchanged() ExchangeResult {
 	return ExchangeResult{ClientID: c.ID, Sequence: c.seq + 1, Confirmed: c.confirmedRec}
-}
-
-// Unrecorded returns the owner of a client that CREATE_SESSION would confirm:
-// it has to be recorded durably before.
-func (m *Manager) Unrecorded(id uint64) (owner string, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c := m.clients[id]; c != nil && !c.confirmedRec {
-		return c.Owner, true
-	}
-	return "", false
 }
 
 // DestroyClientid drops a client that holds nothing (RFC 8881 §18.50).

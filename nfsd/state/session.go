@@ -19,11 +19,9 @@ type ChannelAttrs struct {
 	MaxRequests             uint32 // slots
 }
 
-// The least that a usable channel has.
-const (
-	minChannelSize = 1024
-	minCachedSize  = 256
-)
+// minChannelSize is the largest request and reply that a usable channel has at
+// the least, in bytes.
+const minChannelSize = 1024
 
 // A Session is a session (RFC 8881 §2.10).
 type Session struct {
@@ -61,15 +59,11 @@ func (m *Manager) CreateSession(now cluster.Time, a CreateSessionArgs) (CreateSe
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.clients[a.ClientID]
-	switch {
-	case c == nil:
-		return CreateSessionResult{Status: proto.ErrStaleClientid}, nil
-	case a.Sequence == c.seq && c.cached != nil:
+	if st := c.mayCreate(&a); st != proto.OK {
+		return CreateSessionResult{Status: st}, nil
+	}
+	if a.Sequence == c.seq {
 		return *c.cached, nil
-	case a.Sequence != c.seq+1:
-		return CreateSessionResult{Status: proto.ErrSeqMisordered}, nil
-	case c.Principal != a.Principal && !c.confirmedRec:
-		return CreateSessionResult{Status: proto.ErrClidInuse}, nil
 	}
 	r := CreateSessionResult{Sequence: a.Sequence}
 	r.Status = m.negotiate(c, &a, &r)
@@ -102,9 +96,46 @@ func (m *Manager) CreateSession(now cluster.Time, a CreateSessionArgs) (CreateSe
 	return r, gone
 }
 
+// mayCreate says whether a is the next CREATE_SESSION of c, which may be nil, or a
+// retry of the last: phases 1 to 3 of RFC 8881 §18.36.4. A client is confirmed by
+// the principal that made it only; once it is, others may add sessions to it.
+func (c *Client) mayCreate(a *CreateSessionArgs) proto.Status {
+	switch {
+	case c == nil:
+		return proto.ErrStaleClientid
+	case a.Sequence == c.seq && c.cached != nil:
+		return proto.OK
+	case a.Sequence != c.seq+1:
+		return proto.ErrSeqMisordered
+	case c.Principal != a.Principal && !c.confirmedRec:
+		return proto.ErrClidInuse // and the slot is left to the one whose record it is
+	}
+	return proto.OK
+}
+
+// Unrecorded returns the owner of the client that this CREATE_SESSION would
+// confirm: it has to be recorded durably before. Others are not: a record
+// without a client would hold up the grace period after the next restart.
+func (m *Manager) Unrecorded(a CreateSessionArgs) (owner string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.clients[a.ClientID]
+	if c.mayCreate(&a) != proto.OK || c.confirmedRec || a.Sequence == c.seq {
+		return "", false
+	}
+	var r CreateSessionResult
+	return c.Owner, m.negotiate(c, &a, &r) == proto.OK
+}
+
+// knownFlags are the flags that CREATE_SESSION can have.
+const knownFlags = proto.CreateSessionFlagPersist | proto.CreateSessionFlagConnBackChan | proto.CreateSessionFlagConnRDMA
+
 // negotiate fills in what a session gets: never more than was asked for.
 func (m *Manager) negotiate(c *Client, a *CreateSessionArgs, r *CreateSessionResult) proto.Status {
 	f := a.Fore
+	if a.Flags&^uint32(knownFlags) != 0 {
+		return proto.ErrInval
+	}
 	if f.MaxRequest < minChannelSize || f.MaxResponse < minChannelSize {
 		return proto.ErrToosmall
 	}
@@ -125,12 +156,9 @@ func (m *Manager) negotiate(c *Client, a *CreateSessionArgs, r *CreateSessionRes
 	if a.Flags&proto.CreateSessionFlagConnBackChan != 0 {
 		r.Flags |= proto.CreateSessionFlagConnBackChan
 	}
-	r.Back = ChannelAttrs{
-		MaxRequest:  a.Back.MaxRequest,
-		MaxResponse: a.Back.MaxResponse,
-		MaxOps:      a.Back.MaxOps,
-		MaxRequests: min(a.Back.MaxRequests, most.MaxRequests),
-	}
+	// The back channel's operations and slots must not be changed (RFC 8881 §18.36.3).
+	r.Back = a.Back
+	r.Back.MaxCached = 0
 	return proto.OK
 }
 

@@ -466,3 +466,34 @@ func TestRefusesToStart(t *testing.T) {
 	c.start(n)
 	c.propose(c.leader(), "again=1")
 }
+
+// TestReadLogOfAStoppedMember reads what the state machine has not made durable.
+func TestReadLogOfAStoppedMember(t *testing.T) {
+	forEachLog(t, func(t *testing.T, change func(*Config)) {
+		var kind LogStore
+		c := newCluster(t, 1, func(cfg *Config) { change(cfg); kind = cfg.Log })
+		n := c.leader()
+		from := c.propose(n, "a=1")
+		c.propose(n, "b=1")
+		dir := filepath.Join(n.dir, "raft")
+		if _, _, err := LastLog(dir, kind); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Fatalf("the log of a running member: %v", err)
+		}
+		term := n.group.Stats().Term
+		last := n.group.raft.LastIndex()
+		c.kill(n)
+		if i, at, err := LastLog(dir, kind); err != nil || i != last || at != term {
+			t.Fatalf("the log ends at %d in term %d, %v", i, at, err)
+		}
+		var got []string
+		err := ReadLog(dir, kind, from, func(entries []cluster.Entry) error {
+			for _, e := range entries {
+				got = append(got, string(e.Command))
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(got, []string{"a=1", "b=1"}) {
+			t.Fatalf("%q, %v", got, err)
+		}
+	})
+}

@@ -1,8 +1,10 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
@@ -74,17 +76,32 @@ func ReadLog(dir string, kind LogStore, from uint64, fn func([]cluster.Entry) er
 // has none.
 const stoppedSegment = 1 << 20
 
-func openStopped(dir string, kind LogStore) (*logStore, error) {
-	disk, err := openDiskLog(kind, filepath.Join(dir, "log"), stoppedSegment, slog.New(slog.DiscardHandler))
+// A stoppedLog is the log of a member that does not run.
+type stoppedLog struct {
+	*logStore
+	lock *os.File
+}
+
+// openStopped opens a stopped member's log. While the member runs, that is an
+// error.
+func openStopped(dir string, kind LogStore) (*stoppedLog, error) {
+	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &logStore{diskLog: disk}, nil
+	disk, err := openDiskLog(kind, filepath.Join(dir, "log"), stoppedSegment, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s := &stoppedLog{&logStore{diskLog: disk}, lock}
+	first, err := s.FirstIndex()
+	if err != nil {
+		return nil, closing(s, err)
+	}
+	s.first.Store(first)
+	return s, nil
 }
 
-func closing(s *logStore, err error) error {
-	if e := s.Close(); err == nil {
-		err = e
-	}
-	return err
+func closing(s *stoppedLog, err error) error {
+	return errors.Join(err, s.Close(), s.lock.Close())
 }

@@ -132,11 +132,21 @@ func (w *wire) send(ops ...op) *oncrpc.Pending {
 
 func (w *wire) wait(p *oncrpc.Pending) *reply {
 	w.t.Helper()
+	r, err := w.waitFor(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// waitFor is wait where a call may be refused.
+func (w *wire) waitFor(p *oncrpc.Pending) (*reply, error) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	r, err := p.Wait(ctx)
 	if err != nil {
-		w.t.Fatal(err)
+		return nil, err
 	}
 	raw := append([]byte(nil), r.Results.FixedOpaque(r.Results.Remaining())...)
 	r.Release()
@@ -146,7 +156,7 @@ func (w *wire) wait(p *oncrpc.Pending) *reply {
 		w.t.Fatalf("tag is %q", tag)
 	}
 	out.n = d.Uint32()
-	return out
+	return out, nil
 }
 
 func (w *wire) compound(ops ...op) *reply {

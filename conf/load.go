@@ -199,8 +199,8 @@ func (c *Config) derive() {
 	}
 }
 
-// maxSocketPath is what sun_path holds on Linux, less its final NUL.
-const maxSocketPath = 107
+// MaxSocketPath is how long listen.admin may be, in bytes: what sun_path holds on Linux, less its final NUL.
+const MaxSocketPath = 107
 
 // check finds what is wrong between settings.
 func (c *Config) check(where func(path string) string) (faults []error) {
@@ -230,8 +230,8 @@ func (c *Config) check(where func(path string) string) (faults []error) {
 	if contains(c.Node.Roles, "nfs") && len(c.Listen.NFS) == 0 {
 		fault("listen.nfs", "is empty: name the addresses that clients mount, or leave nfs out of node.roles")
 	}
-	if n := len(c.Listen.Admin); n > maxSocketPath {
-		fault("listen.admin", "is a path of %d bytes, and a Unix socket's may have %d: choose a shorter one", n, maxSocketPath)
+	if n := len(c.Listen.Admin); n > MaxSocketPath {
+		fault("listen.admin", "is a path of %d bytes, and a Unix socket's may have %d: choose a shorter one", n, MaxSocketPath)
 	}
 	if c.Health.FenceAfter < c.Health.DownAfter {
 		fault("health.fence_after", "is less than health.down_after (%s): a node is fenced only after it is down", shortDuration(c.Health.DownAfter))

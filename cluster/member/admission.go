@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -37,18 +39,23 @@ const VolumeMain = "main"
 func (n *Node) Init(ctx context.Context, name string, class cluster.Class) error {
 	n.admission.Lock()
 	defer n.admission.Unlock()
-	if !n.Member() {
-		n.mu.Lock()
-		n.id.Cluster, n.id.Founder = newUUID(), true
-		id := n.id
-		n.mu.Unlock()
-		if err := id.save(n.cfg.Dir); err != nil {
+	n.mu.RLock()
+	id := n.id
+	n.mu.RUnlock()
+	if id.Cluster != "" && !id.Founder {
+		return errors.New("this node has joined a cluster already, or has begun to: `hawser status` shows it; to finish, run `hawser cluster join ADDRESS` again")
+	}
+	if name == "" {
+		return fmt.Errorf("the cluster needs a name: %w", cluster.EINVAL)
+	}
+	if id.Cluster == "" {
+		id.Cluster, id.Founder = newUUID(), true
+		if err := n.become(id); err != nil {
 			return err
 		}
-		n.cfg.Peer.SetClusterID(id.Cluster)
-		if err := n.openZero(); err != nil {
-			return err
-		}
+	}
+	if err := n.openZero(); err != nil {
+		return err
 	}
 	r, err := n.RegistryAt(ctx)
 	if err != nil {
@@ -62,9 +69,7 @@ func (n *Node) Init(ctx context.Context, name string, class cluster.Class) error
 		var key [32]byte
 		// crypto/rand.Read never fails.
 		_, _ = rand.Read(key[:])
-		n.mu.RLock()
-		uuid, err := parseUUID(n.id.Cluster)
-		n.mu.RUnlock()
+		uuid, err := parseUUID(id.Cluster)
 		if err != nil {
 			return err
 		}
@@ -92,37 +97,84 @@ func (n *Node) Join(ctx context.Context, addr string) error {
 				return fmt.Errorf("this node is a member of cluster %q already", c.Name)
 			}
 		}
-		return n.Ready(ctx) // an earlier Join got this far
+		n.mu.RLock()
+		founder := n.id.Founder
+		n.mu.RUnlock()
+		if founder {
+			return errors.New("this node has begun a cluster of its own: finish it with `hawser cluster init`, or stop the node and empty its data folder and disks first")
+		}
+		// An earlier Join got this far.
+		if err := n.openZero(); err != nil {
+			return err
+		}
+		return n.Ready(ctx)
 	}
-	b := n.beat()
-	var answer reply
-	for asked := 0; ; asked++ {
-		var err error
-		if answer, err = n.ask(ctx, addr, request{Join: &b}); err != nil {
-			return fmt.Errorf("joining through %s: %w", addr, err)
-		}
-		if answer.Cluster != "" {
-			break
-		}
-		if answer.Leader != "" {
-			addr = answer.Leader
-		}
-		if asked > 0 && !sleep(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("joining through %s: the cluster has no leader: %w", addr, ctx.Err())
-		}
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return fmt.Errorf("%q is no address: write HOST:PORT, the listen.peer of a member: %w", addr, cluster.EINVAL)
 	}
-	n.mu.Lock()
-	n.id.Cluster, n.id.Peers = answer.Cluster, answer.Peers
+	if addr == n.cfg.PeerAddr {
+		return fmt.Errorf("%s is this node itself: name a member of the cluster, or make a new one with `hawser cluster init`: %w", addr, cluster.EINVAL)
+	}
+	answer, err := n.applyFor(ctx, addr)
+	if err != nil {
+		return fmt.Errorf("joining through %s: %w", addr, err)
+	}
+	n.mu.RLock()
 	id := n.id
-	n.mu.Unlock()
-	if err := id.save(n.cfg.Dir); err != nil {
+	n.mu.RUnlock()
+	id.Cluster, id.Peers = answer.Cluster, answer.Peers
+	if err := n.become(id); err != nil {
 		return err
 	}
-	n.cfg.Peer.SetClusterID(id.Cluster)
 	if err := n.openZero(); err != nil {
 		return err
 	}
 	return n.Ready(ctx)
+}
+
+// become makes this node a member: on disk first, so that a crash at any step
+// leaves a node that goes on from there.
+func (n *Node) become(id identity) error {
+	if err := id.save(n.cfg.Dir); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.id = id
+	n.mu.Unlock()
+	n.cfg.Peer.SetClusterID(id.Cluster)
+	return nil
+}
+
+// askTimeout is how long a node may take to answer a node that joins.
+const askTimeout = 15 * time.Second
+
+// applyFor asks the node at addr, and then the leader that it names, to take
+// this node in. If the leader is not there it asks addr again: there may be
+// another one soon.
+func (n *Node) applyFor(ctx context.Context, addr string) (reply, error) {
+	b := n.beat()
+	at := addr
+	for {
+		askCtx, cancel := context.WithTimeout(ctx, askTimeout)
+		answer, err := n.ask(askCtx, at, request{Join: &b})
+		cancel()
+		var remote *peer.RemoteError
+		switch {
+		case err == nil && answer.Cluster != "":
+			return answer, nil
+		case ctx.Err() != nil:
+			return reply{}, fmt.Errorf("the cluster has no leader that answers (%w): a majority of its nodes must be up and reach each other", ctx.Err())
+		case err == nil && answer.Leader != "" && at == addr:
+			at = answer.Leader
+			continue
+		case errors.As(err, &remote) && (at == addr || !errors.Is(err, cluster.EAGAIN)):
+			return reply{}, err // it was heard and refused
+		case err != nil && at == addr:
+			return reply{}, fmt.Errorf("%w: ADDRESS must be the listen.peer of a running member", err)
+		}
+		at = addr
+		sleep(ctx, 200*time.Millisecond)
+	}
 }
 
 // Ready waits until this node has the cluster's records and runs its volumes.
@@ -197,11 +249,23 @@ func (n *Node) ask(ctx context.Context, addr string, q request) (reply, error) {
 	}
 	defer response.Release()
 	var a reply
-	return a, json.Unmarshal(response.Body, &a)
+	err = json.Unmarshal(response.Body, &a)
+	return a, err
 }
 
 // serve answers another node's request.
 func (n *Node) serve(ctx context.Context, req *peer.Request) (peer.Reply, error) {
+	n.mu.Lock()
+	if n.ctx.Err() != nil {
+		n.mu.Unlock()
+		return peer.Reply{}, fmt.Errorf("node %s is stopping: %w", n.cfg.Self, cluster.EAGAIN)
+	}
+	n.wg.Add(1) // the groups are closed after this
+	n.mu.Unlock()
+	defer n.wg.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
 	var q request
 	if err := json.Unmarshal(req.Body, &q); err != nil {
 		return peer.Reply{}, fmt.Errorf("a malformed request of %s: %w", req.From, cluster.EINVAL)
@@ -210,7 +274,7 @@ func (n *Node) serve(ctx context.Context, req *peer.Request) (peer.Reply, error)
 	zero, err := n.group0()
 	switch {
 	case err != nil:
-		return peer.Reply{}, fmt.Errorf("node %s is not a member of a cluster itself: %w", n.cfg.Self, cluster.EAGAIN)
+		return peer.Reply{}, fmt.Errorf("node %s is not a member of a cluster itself: name one that is, or run `hawser cluster init` there: %w", n.cfg.Self, cluster.EAGAIN)
 	case !zero.group.IsLeader():
 		if id, ok := zero.group.Leader(); ok {
 			a.Leader, _ = n.resolve(id)

@@ -129,9 +129,6 @@ func (n *Node) updateRecords(r registry.View) {
 	}
 }
 
-// caughtUp is how many entries a node may be behind when it becomes a voter.
-const caughtUp = 1000
-
 // reconcile takes the next step towards the membership that a group that this
 // node leads should have.
 func (n *Node) reconcile(g *group.Group, r registry.View) {
@@ -142,44 +139,17 @@ func (n *Node) reconcile(g *group.Group, r registry.View) {
 	n.mu.RLock()
 	t := n.table
 	n.mu.RUnlock()
-	var nodes []candidate
-	for _, node := range r.Nodes() {
-		if node.State != registry.NodeRemoved {
-			nodes = append(nodes, candidate{
-				id: node.ID, rack: node.Rack, meta: node.Roles.Has(registry.RoleMeta), up: t.Up[node.ID],
-			})
-		}
+	step := planMembers(r.Nodes(), members, t, g.ID(), g.Applied())
+	if step.what == "" {
+		return
 	}
-	var present []cluster.NodeID
-	voter := map[cluster.NodeID]bool{}
-	for _, m := range members {
-		voter[m.ID] = m.Voter
-		if m.Voter {
-			present = append(present, m.ID)
+	n.log.Info("membership changes", "group", uint32(g.ID()), "what", step.what, "which", step.node)
+	n.step("membership", func(ctx context.Context) error {
+		if step.what == removeMember {
+			return g.RemoveMember(ctx, step.node)
 		}
-	}
-	want := planVoters(nodes, present)
-	change := func(what string, id cluster.NodeID, do func(context.Context) error) {
-		n.log.Info("membership changes", "group", uint32(g.ID()), "what", what, "which", id)
-		n.step("membership", do)
-	}
-	for _, c := range nodes {
-		isVoter, member := voter[c.id]
-		if !member {
-			change("add", c.id, func(ctx context.Context) error { return g.AddMember(ctx, c.id, false) })
-			return
-		}
-		if !isVoter && slices.Contains(want, c.id) && t.Applied[c.id][g.ID()]+caughtUp >= g.Applied() && t.Up[c.id] {
-			change("promote", c.id, func(ctx context.Context) error { return g.AddMember(ctx, c.id, true) })
-			return
-		}
-	}
-	for _, m := range members {
-		if node, ok := r.Node(m.ID); ok && node.State == registry.NodeRemoved {
-			change("remove", m.ID, func(ctx context.Context) error { return g.RemoveMember(ctx, m.ID) })
-			return
-		}
-	}
+		return g.AddMember(ctx, step.node, step.what == promoteMember)
+	})
 }
 
 // leadVolume is what the leader of a volume's group does.
@@ -228,8 +198,12 @@ func (n *Node) keepSets(v *Volume, r registry.View) {
 	planned := map[string]bool{}
 	for _, p := range planSets(disks) {
 		planned[p.key()] = true
-		if _, ok := there[p.key()]; !ok {
+		switch s, ok := there[p.key()]; {
+		case !ok:
 			put(volume.ReplicaSet{Members: p.members, Copies: p.copies})
+		case s.State == volume.ReadOnly: // an earlier plan was without it
+			s.State = volume.Writable
+			put(s)
 		}
 	}
 	for key, s := range there {
@@ -244,19 +218,28 @@ func (n *Node) keepSets(v *Volume, r registry.View) {
 // its clients' locks are free.
 func (n *Node) fence(v *Volume, r registry.View) {
 	now := cluster.Time(time.Now().UnixNano())
+	lost := func(node registry.Node) bool {
+		return node.State == registry.NodeRemoved ||
+			node.State == registry.NodeDown && now-node.Since > cluster.Time(n.cfg.FenceAfter)
+	}
 	for _, w := range v.Machine.Writers() {
-		node, ok := r.Node(w.Node)
-		lost := ok && (node.State == registry.NodeRemoved ||
-			node.State == registry.NodeDown && now-node.Since > cluster.Time(n.cfg.FenceAfter))
-		if w.Fenced || !lost {
+		if node, ok := r.Node(w.Node); w.Fenced || !ok || !lost(node) {
 			continue
 		}
 		n.log.Warn("a lost node's front-end is fenced", "which", w.Node, "volume", v.Info.Name)
 		n.step("fencing a writer", func(ctx context.Context) error {
-			if _, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w.ID}); err != nil {
-				return err
-			}
-			_, err := propose(ctx, v.Group, &volume.ReleaseNode{Node: w.Node})
+			_, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w.ID})
+			return err
+		})
+	}
+	// Apart from the fencing, which a leader before may have got done.
+	for _, node := range r.Nodes() {
+		if !lost(node) || !v.View().NodeLocks(node.ID) {
+			continue
+		}
+		n.log.Warn("a lost node's locks are released", "which", node.ID, "volume", v.Info.Name)
+		n.step("releasing locks", func(ctx context.Context) error {
+			_, err := propose(ctx, v.Group, &volume.ReleaseNode{Node: node.ID})
 			return err
 		})
 	}

@@ -114,7 +114,9 @@ func Start(cfg Config) (*Node, error) {
 
 // Close hands over what this node leads and closes its groups.
 func (n *Node) Close() error {
+	n.mu.Lock() // no request of another node begins any more
 	n.cancel()
+	n.mu.Unlock()
 	n.cfg.Peer.Handle(peer.ServiceMember, nil)
 	n.wg.Wait()
 	n.mu.Lock()
@@ -173,8 +175,12 @@ func (n *Node) openGroup(id cluster.GroupID, core fsm.Core) (*groupMember, error
 	return &groupMember{group: g, machine: machine}, nil
 }
 
-// openZero opens group 0 here, and bootstraps it on the founder.
+// openZero opens group 0 here, unless it is open, and bootstraps it on the
+// founder.
 func (n *Node) openZero() error {
+	if _, err := n.group0(); err == nil {
+		return nil
+	}
 	m, err := n.openGroup(cluster.ClusterGroup, registry.New())
 	if err != nil {
 		return err

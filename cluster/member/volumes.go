@@ -107,7 +107,7 @@ func (n *Node) openVolume(info registry.Volume) error {
 	}
 	if first {
 		if err := m.group.Bootstrap(voters); err != nil {
-			return err
+			return errors.Join(err, m.close())
 		}
 	}
 	v := &Volume{Info: info, Group: m.group, Machine: m.machine}

@@ -5,6 +5,8 @@ import (
 	"sort"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/group"
 )
 
 // A candidate is a node that may be a member of a group.
@@ -12,7 +14,7 @@ type candidate struct {
 	id   cluster.NodeID
 	rack string
 	meta bool // may vote
-	up   bool
+	up   bool // may become a voter now
 }
 
 // quorumSize is how many voters a group has with n nodes that may vote: an
@@ -73,4 +75,64 @@ func planVoters(nodes []candidate, present []cluster.NodeID) []cluster.NodeID {
 	}
 	slices.Sort(voters)
 	return voters
+}
+
+// caughtUp is how many entries a node may be behind when it becomes a voter.
+const caughtUp = 1000
+
+// The changes of a group's membership.
+const (
+	addMember     = "add"
+	promoteMember = "promote"
+	removeMember  = "remove"
+)
+
+// A memberStep is one change of a group's membership; none if what is empty.
+type memberStep struct {
+	what string
+	node cluster.NodeID
+}
+
+// planMembers returns the next step towards the membership that a group should
+// have. Every node gets a copy; a node becomes a voter only if it runs the
+// group, has nearly all of its log, and is up: until then a majority that
+// counted it would be harder to reach, not easier.
+func planMembers(nodes []registry.Node, members []group.Member, t table, id cluster.GroupID, applied uint64) memberStep {
+	var present []cluster.NodeID
+	voter := map[cluster.NodeID]bool{}
+	for _, m := range members {
+		voter[m.ID] = m.Voter
+		if m.Voter {
+			present = append(present, m.ID)
+		}
+	}
+	var candidates []candidate
+	removed := map[cluster.NodeID]bool{}
+	for _, node := range nodes {
+		if node.State == registry.NodeRemoved {
+			removed[node.ID] = true
+			continue
+		}
+		has, runs := t.Applied[node.ID][id]
+		candidates = append(candidates, candidate{
+			id: node.ID, rack: node.Rack, meta: node.Roles.Has(registry.RoleMeta),
+			up: t.Up[node.ID] && runs && has+caughtUp >= applied,
+		})
+	}
+	want := planVoters(candidates, present)
+	for _, c := range candidates {
+		isVoter, member := voter[c.id]
+		if !member {
+			return memberStep{addMember, c.id}
+		}
+		if !isVoter && c.up && slices.Contains(want, c.id) {
+			return memberStep{promoteMember, c.id}
+		}
+	}
+	for _, m := range members {
+		if removed[m.ID] {
+			return memberStep{removeMember, m.ID}
+		}
+	}
+	return memberStep{}
 }

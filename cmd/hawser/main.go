@@ -16,6 +16,8 @@ var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an orderly end, a second one ends the program.
+	context.AfterFunc(ctx, stop)
 	err := cli.Root(version).ExecuteContext(ctx)
 	stop()
 	if err != nil {

@@ -6,6 +6,7 @@ package admin
 import (
 	"context"
 
+	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/member"
 )
 
@@ -64,6 +65,11 @@ type CheckSummary struct {
 	Blobs    uint64 `json:"blobs"`
 	Copies   uint64 `json:"copies"`
 	Problems uint64 `json:"problems"`
+	// Unused counts copies of blobs that no file uses. They are no problem: the
+	// leader of the volume's group deletes them in time.
+	Unused uint64 `json:"unused"`
+	// Skipped are the stores that could not be looked at.
+	Skipped []cluster.StoreID `json:"skipped,omitempty"`
 }
 
 // A Backend is the node that is administered. Errors are sentences for the

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 )
 
 // A Client asks a node's Server.
@@ -31,7 +32,8 @@ func Dial(path string) *Client {
 
 // Status asks for the node's status.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+	err = c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+	return s, err
 }
 
 // Init makes a new cluster.
@@ -46,22 +48,28 @@ func (c *Client) Join(ctx context.Context, req JoinRequest) error {
 
 // Volumes lists the volumes.
 func (c *Client) Volumes(ctx context.Context) (list []Volume, err error) {
-	return list, c.do(ctx, http.MethodGet, "/v1/volumes", nil, &list)
+	err = c.do(ctx, http.MethodGet, "/v1/volumes", nil, &list)
+	return list, err
 }
 
 // CreateVolume makes a volume.
 func (c *Client) CreateVolume(ctx context.Context, v Volume) (Volume, error) {
-	return v, c.do(ctx, http.MethodPost, "/v1/volumes", v, &v)
+	var made Volume
+	err := c.do(ctx, http.MethodPost, "/v1/volumes", v, &made)
+	return made, err
 }
 
 // Class asks for the class of what is at a path, which begins with the volume's name.
 func (c *Client) Class(ctx context.Context, path string) (class Class, err error) {
-	return class, c.do(ctx, http.MethodGet, "/v1/class?path="+url.QueryEscape(path), nil, &class)
+	err = c.do(ctx, http.MethodGet, "/v1/class?path="+url.QueryEscape(path), nil, &class)
+	return class, err
 }
 
 // SetClass changes a directory's class.
 func (c *Client) SetClass(ctx context.Context, class Class) (Class, error) {
-	return class, c.do(ctx, http.MethodPut, "/v1/class", class, &class)
+	var set Class
+	err := c.do(ctx, http.MethodPut, "/v1/class", class, &set)
+	return set, err
 }
 
 // Check verifies the cluster and calls report for what it finds.
@@ -75,8 +83,10 @@ func (c *Client) Check(ctx context.Context, req CheckRequest, report func(CheckE
 	for {
 		var e CheckEvent
 		switch err := lines.Decode(&e); {
+		case ctx.Err() != nil:
+			return CheckSummary{}, fmt.Errorf("the check was stopped before its end: %w", ctx.Err())
 		case err != nil:
-			return CheckSummary{}, fmt.Errorf("the check was cut short: %w", err)
+			return CheckSummary{}, fmt.Errorf("the check was cut short (%w): the server has stopped; run it again when it is back", err)
 		case e.Error != "":
 			return CheckSummary{}, errors.New(e.Error)
 		case e.Done != nil:
@@ -114,11 +124,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (io.Read
 	}
 	response, err := c.http.Do(req)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, fmt.Errorf("no hawser server answers at %s (%w): start it with `hawser server`, or name its configuration with --config", c.socket, op.Err)
-		}
-		return nil, err
+		return nil, c.explain(ctx, err)
 	}
 	if response.StatusCode == http.StatusOK {
 		return response.Body, nil
@@ -129,4 +135,20 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (io.Read
 		return nil, fmt.Errorf("the server answered %s", response.Status)
 	}
 	return nil, errors.New(f.Error)
+}
+
+// explain says what to do about a request that had no answer.
+func (c *Client) explain(ctx context.Context, err error) error {
+	var op *net.OpError
+	switch dial := errors.As(err, &op) && op.Op == "dial"; {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("the server at %s did not answer in time (%w): `hawser status` shows what it waits for, often a majority of the nodes", c.socket, ctx.Err())
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case dial && errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("admin socket %s: %w: run this as the user that the server runs as", c.socket, op.Err)
+	case dial:
+		return fmt.Errorf("no hawser server answers at %s (%w): start it with `hawser server`, or name its configuration with --config", c.socket, op.Err)
+	}
+	return fmt.Errorf("the server at %s broke off (%w): see its log, and ask again", c.socket, err)
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -17,7 +19,12 @@ import (
 // A Server answers administration requests on a Unix socket.
 type Server struct {
 	http *http.Server
+	stop context.CancelFunc // ends the requests under way
 	done chan struct{}
+
+	mu     sync.Mutex // of closed
+	closed bool
+	active sync.WaitGroup // requests
 }
 
 // maxRequest bounds a request's body, in bytes.
@@ -30,8 +37,11 @@ func Listen(path string, backend Backend, log *slog.Logger) (*Server, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		return nil, errors.Join(fmt.Errorf("a hawser server runs already with the admin socket %s: stop it first", path), c.Close())
 	}
+	if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("admin socket: %s is there and is no socket: set listen.admin to another path", path)
+	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return nil, err
+		return nil, fmt.Errorf("admin socket: a stale one is in the way: %w: remove it, or set listen.admin to another path", err)
 	}
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -40,14 +50,17 @@ func Listen(path string, backend Backend, log *slog.Logger) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
+	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
+		stop: stop,
 		http: &http.Server{
-			Handler:           routes(backend),
 			ReadHeaderTimeout: 10 * time.Second,
+			BaseContext:       func(net.Listener) context.Context { return ctx },
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		},
 		done: make(chan struct{}),
 	}
+	s.http.Handler = s.tracked(routes(backend))
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -57,14 +70,42 @@ func Listen(path string, backend Backend, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Close stops the server, after the requests under way have had a moment.
+// tracked counts the requests under way: http.Server's Close does not wait for
+// them, and they must not outlive what the backend is made of.
+func (s *Server) tracked(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.active.Add(1)
+		}
+		s.mu.Unlock()
+		if closed {
+			answer(w, nil, fmt.Errorf("the server is stopping: %w", cluster.EAGAIN))
+			return
+		}
+		defer s.active.Done()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// stopTimeout is how long Close waits for clients to take their answers.
+const stopTimeout = 2 * time.Second
+
+// Close ends the requests under way and waits until the backend is done with
+// them.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = s.http.Close()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close() // a client that takes no answer
 	}
+	s.active.Wait()
 	<-s.done
 	return err
 }

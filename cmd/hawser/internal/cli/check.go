@@ -2,9 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,13 +27,17 @@ func (s *shared) check() *cobra.Command {
 	cmd.Flags().BoolVar(&req.Data, "data", false, "read every copy of the data and verify its checksums")
 	cmd.Flags().BoolVar(&offline, "offline", false, "look at the data folders of stopped nodes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var problems uint64
+		switch {
+		case !offline && len(args) > 0:
+			return fmt.Errorf("%s: only a check of stopped nodes takes configuration files: add --offline, or name the running node's with --config", args[0])
+		case offline && s.socket != "":
+			return errors.New("--socket asks a running server, and --offline looks at stopped ones: choose one")
+		}
 		report := func(e admin.CheckEvent) {
 			if e.Problem != "" {
-				problems++
 				fmt.Fprintln(cmd.OutOrStdout(), "problem:", e.Problem)
 			} else {
-				fmt.Fprintln(os.Stderr, e.Progress)
+				fmt.Fprintln(cmd.ErrOrStderr(), e.Progress)
 			}
 		}
 		var sum admin.CheckSummary
@@ -74,4 +79,10 @@ func (s *shared) checkOffline(ctx context.Context, files []string, req admin.Che
 
 func writeSummary(w io.Writer, s admin.CheckSummary) {
 	fmt.Fprintf(w, "%d volumes, %d inodes, %d blobs, %d copies looked at: %d problems\n", s.Volumes, s.Inodes, s.Blobs, s.Copies, s.Problems)
+	if s.Unused > 0 {
+		fmt.Fprintf(w, "%d copies are of blobs that no file uses; the cluster frees them in time\n", s.Unused)
+	}
+	if len(s.Skipped) > 0 {
+		fmt.Fprintf(w, "NOT LOOKED AT, since they can't be reached: stores %s\n", strings.Trim(fmt.Sprint(s.Skipped), "[]"))
+	}
 }

@@ -60,10 +60,13 @@ func parseClass(path string, words []string) (admin.Class, error) {
 		case !ok:
 			return class, fmt.Errorf("%q is not KEY=VALUE: write consistency=strict|relaxed or copies=1|2|3", w)
 		case key == "consistency":
+			if value != "strict" && value != "relaxed" {
+				return class, fmt.Errorf("consistency is %q: it must be strict or relaxed", value)
+			}
 			class.Consistency = value
 		case key == "copies":
 			n, err := strconv.ParseUint(value, 10, 8)
-			if err != nil || n == 0 {
+			if err != nil || n < 1 || n > 3 {
 				return class, fmt.Errorf("copies is %q: it must be 1, 2 or 3", value)
 			}
 			class.Copies = uint8(n)

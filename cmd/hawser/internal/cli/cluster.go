@@ -28,6 +28,7 @@ func (s *shared) cluster() *cobra.Command {
 			})
 		},
 	}
+	initCmd.PreRunE = func(*cobra.Command, []string) error { return checkClass(init.Class) }
 	initCmd.Flags().StringVar(&init.Name, "name", "hawser", "the cluster's name")
 	classFlags(initCmd, &init.Class)
 	cmd.AddCommand(initCmd, &cobra.Command{
@@ -59,4 +60,15 @@ func with(ctx context.Context, limit time.Duration, client func() (*admin.Client
 func classFlags(cmd *cobra.Command, c *admin.Class) {
 	cmd.Flags().StringVar(&c.Consistency, "consistency", "strict", "strict (every write is durable before its reply) or relaxed")
 	cmd.Flags().Uint8Var(&c.Copies, "copies", 3, "copies of each byte of file data, 1 to 3")
+}
+
+// checkClass refuses what classFlags can't mean, before anything is done.
+func checkClass(c admin.Class) error {
+	if c.Consistency != "strict" && c.Consistency != "relaxed" {
+		return fmt.Errorf("--consistency is %q: use strict or relaxed", c.Consistency)
+	}
+	if c.Copies < 1 || c.Copies > 3 {
+		return fmt.Errorf("--copies is %d: it must be 1, 2 or 3", c.Copies)
+	}
+	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
-	"github.com/hawserfs/hawser/conf"
 )
 
 // A devCluster is a cluster on this machine: a process for each node, their
@@ -27,10 +25,14 @@ type devCluster struct {
 	port  int
 	out   io.Writer
 	exe   string
+	lock  *os.File
 }
 
 // The ports of a node: NFS is port+i, peers are port+peerOffset+i.
 const peerOffset = 100
+
+// maxDevNodes is how many nodes a cluster on one machine may have.
+const maxDevNodes = 9
 
 // devStop is how long a node may take to stop before it is killed.
 const devStop = 20 * time.Second
@@ -41,31 +43,32 @@ func (s *shared) dev() *cobra.Command {
 	limit := 90 * time.Second
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a cluster on this machine, to try it; stop with Ctrl-C", Args: cobra.NoArgs,
+		Long: "Starts a process for each node, and makes them a cluster the first time. Their configuration, data and\n" +
+			"logs are in one folder; run again, it finds them. Kill a node and see what happens: the others go on.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if d.nodes < 1 || d.nodes > 9 {
-				return fmt.Errorf("--nodes is %d: a cluster on one machine has 1 to 9", d.nodes)
-			}
+			d.out = cmd.OutOrStdout()
 			if d.exe, err = os.Executable(); err != nil {
 				return err
 			}
-			if d.dir, err = filepath.Abs(d.dir); err != nil {
+			flags := cmd.Flags()
+			if err := d.prepare(clean, flags.Changed("nodes"), flags.Changed("port")); err != nil {
 				return err
 			}
-			d.out = cmd.OutOrStdout()
-			if clean {
-				if err := os.RemoveAll(d.dir); err != nil {
-					return err
-				}
-			}
-			return d.run(cmd.Context(), limit)
+			return errors.Join(d.run(cmd.Context(), limit), d.lock.Close())
 		},
 	}
 	cmd.Flags().StringVar(&d.dir, "dir", "hawser-dev", "folder for the cluster's data and logs")
-	cmd.Flags().IntVar(&d.nodes, "nodes", 3, "number of nodes")
+	cmd.Flags().IntVar(&d.nodes, "nodes", 3, "number of nodes, 1 to 9")
 	cmd.Flags().IntVar(&d.port, "port", 12049, "NFS port of the first node; the others follow")
-	cmd.Flags().BoolVar(&clean, "clean", false, "start with an empty cluster: what is in the folder is removed")
+	cmd.Flags().BoolVar(&clean, "clean", false, "start with an empty cluster: the nodes in the folder are removed")
 	cmd.Flags().DurationVar(&limit, "timeout", limit, "how long the cluster may take until it is healthy")
 	return cmd
+}
+
+// A nodeEnd says that a node's process has ended.
+type nodeEnd struct {
+	node int
+	err  error
 }
 
 // run starts the nodes, makes them a cluster if they are none yet, and waits.
@@ -73,7 +76,7 @@ func (d *devCluster) run(ctx context.Context, limit time.Duration) error {
 	// The nodes get a signal when the thread that started them ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	ended := make(chan error, d.nodes)
+	ended := make(chan nodeEnd, d.nodes)
 	var processes []*exec.Cmd
 	var wg sync.WaitGroup
 	defer func() {
@@ -95,77 +98,49 @@ func (d *devCluster) run(ctx context.Context, limit time.Duration) error {
 			return err
 		}
 		processes = append(processes, p)
-		wg.Go(func() { ended <- fmt.Errorf("node n%d ended (%w): its log is %s", i, p.Wait(), d.file(i, "log")) })
+		wg.Go(func() { ended <- nodeEnd{i, p.Wait()} })
 	}
 	ready := make(chan error, 1)
 	readyCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	wg.Go(func() { ready <- d.form(readyCtx) })
+	formed, running := false, d.nodes
 	for {
 		select {
-		case err := <-ready:
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return err
-			}
-			d.announce()
-		case err := <-ended:
-			if ctx.Err() != nil {
-				return nil
-			}
-			cancel()
-			return err
 		case <-ctx.Done():
 			fmt.Fprintln(d.out, "stopping; the data stays in", d.dir)
 			return nil
+		case err := <-ready:
+			switch {
+			case ctx.Err() != nil:
+				continue // and say so above
+			case err != nil:
+				return err
+			}
+			formed = true
+			d.announce()
+		case e := <-ended:
+			running--
+			switch {
+			case ctx.Err() != nil:
+			case !formed:
+				return fmt.Errorf("node n%d ended before the cluster was healthy (%w)%s", e.node, exitError(e.err), d.lastLog(e.node))
+			case running == 0:
+				return fmt.Errorf("node n%d ended too (%w), and no node is left%s", e.node, exitError(e.err), d.lastLog(e.node))
+			default:
+				fmt.Fprintf(d.out, "\nNode n%d ended (%v); the others go on. Its log is %s. To start it again:\n\n    %s server --config %s\n",
+					e.node, exitError(e.err), d.file(e.node, "log"), d.exe, d.file(e.node, "hawser.yaml"))
+			}
 		}
 	}
 }
 
-func (d *devCluster) file(i int, what string) string {
-	return filepath.Join(d.dir, fmt.Sprintf("n%d", i), what)
-}
-
-func (d *devCluster) peerAddr(i int) string {
-	return fmt.Sprintf("127.0.0.1:%d", d.port+peerOffset+i-1)
-}
-
-// start writes node i's configuration and starts its process.
-func (d *devCluster) start(i int) (*exec.Cmd, error) {
-	c := conf.Default()
-	c.Node.Name = fmt.Sprintf("n%d", i)
-	c.Node.Data = d.file(i, "data")
-	c.Listen.Peer = d.peerAddr(i)
-	c.Listen.NFS = []string{fmt.Sprintf("127.0.0.1:%d", d.port+i-1)}
-	// A Unix socket's path is short; the folder's may not be.
-	c.Listen.Admin = filepath.Join(os.TempDir(), fmt.Sprintf("hawser-dev-%d-n%d.sock", d.port, i))
-	// Several nodes share this machine's memory and one disk.
-	c.Cache.Data, c.Cache.Metadata, c.Cache.Dirty = 128<<20, 64<<20, 64<<20
-	c.Store.SegmentSize, c.Store.Reserve = 64<<20, 256<<20
-	if err := os.MkdirAll(c.Node.Data, 0o750); err != nil {
-		return nil, err
+// exitError is how a process ended, also if it said that all went well.
+func exitError(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
 	}
-	if err := os.WriteFile(d.file(i, "hawser.yaml"), []byte(conf.YAML(c)), 0o600); err != nil {
-		return nil, err
-	}
-	log, err := os.OpenFile(d.file(i, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p := exec.Command(d.exe, "server", "--config", d.file(i, "hawser.yaml"))
-	p.Stdout, p.Stderr = log, log
-	// Ctrl-C reaches the whole group of processes; the nodes are stopped in order by us.
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	return p, p.Start()
-}
-
-// client returns the admin client of node i.
-func (d *devCluster) client(i int) (*admin.Client, error) {
-	c, err := conf.Load(d.file(i, "hawser.yaml"))
-	return admin.Dial(c.Listen.Admin), err
+	return err
 }
 
 // form makes the nodes one cluster, if they are none yet, and waits until all is well.
@@ -181,7 +156,7 @@ func (d *devCluster) form(ctx context.Context) error {
 				break
 			}
 			if !pause(ctx) {
-				return fmt.Errorf("node n%d does not answer: %w", i, err)
+				return fmt.Errorf("node n%d does not answer: %w%s", i, err, d.lastLog(i))
 			}
 		}
 		switch {
@@ -211,7 +186,7 @@ func (d *devCluster) healthy(ctx context.Context) error {
 		case err != nil:
 			last = err.Error()
 		case len(st.Cluster.Problems) > 0:
-			last = st.Cluster.Problems[0]
+			last = fmt.Sprintf("node n%d: %s", i, st.Cluster.Problems[0])
 		case len(st.Serving) == 0:
 			last = fmt.Sprintf("node n%d does not serve yet", i)
 		default:
@@ -219,7 +194,7 @@ func (d *devCluster) healthy(ctx context.Context) error {
 			continue
 		}
 		if !pause(ctx) {
-			return errors.New("the cluster did not become healthy in time: " + last)
+			return fmt.Errorf("the cluster did not become healthy in time: %s; the nodes' logs are %s", last, d.file(0, "log"))
 		}
 	}
 	return nil
@@ -240,5 +215,5 @@ func (d *devCluster) announce() {
 	for i := 1; i <= d.nodes; i++ {
 		fmt.Fprintf(d.out, "    mount -t nfs4 -o port=%d 127.0.0.1:/ /mnt\n", d.port+i-1)
 	}
-	fmt.Fprintf(d.out, "\nThe first volume is /mnt/main. `hawser status --config %s` shows the cluster. Ctrl-C stops it.\n", d.file(1, "hawser.yaml"))
+	fmt.Fprintf(d.out, "\nThe first volume is /mnt/main. To see the cluster:\n\n    %s status --config %s\n\nCtrl-C stops it.\n", d.exe, d.file(1, "hawser.yaml"))
 }

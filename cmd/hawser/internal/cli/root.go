@@ -76,21 +76,24 @@ func (s *shared) admin(cmd *cobra.Command) func() (*admin.Client, error) {
 // outputFlag adds -o to a verb that can answer in JSON.
 func (s *shared) outputFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVarP(&s.output, "output", "o", "text", "text or json")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if s.output != "text" && s.output != "json" {
+			return fmt.Errorf("output %q is not known: use text or json", s.output)
+		}
+		return nil
+	}
 	return cmd
 }
 
 // print writes v as JSON if asked for, and otherwise lets text write.
 func (s *shared) print(w io.Writer, v any, text func(io.Writer)) error {
-	switch s.output {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
-	case "text", "":
+	if s.output != "json" {
 		text(w)
 		return nil
 	}
-	return fmt.Errorf("output %q is not known: use text or json", s.output)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // logger makes the logger that the configuration asks for.

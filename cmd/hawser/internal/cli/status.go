@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -32,11 +31,16 @@ func (s *shared) status() *cobra.Command {
 func writeStatus(w io.Writer, st admin.Status) {
 	c := st.Cluster
 	if !c.Member {
-		fmt.Fprintf(w, "node %s (hawser %s) is not a member of a cluster yet\n", c.Self, st.Version)
+		fmt.Fprintf(w, "node %s (hawser %s) is not a member of a cluster yet: run `hawser cluster init` on the first node, `hawser cluster join ADDRESS` on the others\n", c.Self, st.Version)
 		return
 	}
-	fmt.Fprintf(w, "cluster %s, seen from node %s (hawser %s)\n\n", c.Name, c.Self, st.Version)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "cluster %s, seen from node %s (hawser %s), which serves ", c.Name, c.Self, st.Version)
+	if len(st.Serving) > 0 {
+		fmt.Fprintf(w, "NFS on %s\n\n", strings.Join(st.Serving, ", "))
+	} else {
+		fmt.Fprint(w, "no NFS now\n\n")
+	}
+	t := newTable(w)
 	fmt.Fprintln(t, "NODE\tSTATE\tSINCE\tROLES\tRACK\tPEERS\tNFS")
 	for _, n := range c.Nodes {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.State, humanize.Time(n.Since), n.Roles, n.Rack, n.PeerAddr, n.NFSAddr)
@@ -66,7 +70,7 @@ func writeStatus(w io.Writer, st admin.Status) {
 		fmt.Fprintf(t, "%s\t%s, copies=%d\t%d\t%s\t%d healthy, %d degraded, %d lost, %d with fewer members than copies\t\t\n",
 			v.Name, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes), v.Sets.Healthy, v.Sets.Degraded, v.Sets.Lost, v.Sets.Reduced)
 	}
-	_ = t.Flush()
+	t.flush()
 	if len(c.Problems) == 0 {
 		fmt.Fprintln(w, "\nall is well")
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -20,6 +19,9 @@ func (s *shared) volume() *cobra.Command {
 	create := &cobra.Command{
 		Use: "create NAME", Short: "Make a volume", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkClass(class); err != nil {
+				return err
+			}
 			return with(cmd.Context(), time.Minute, client, func(ctx context.Context, c *admin.Client) error {
 				v, err := c.CreateVolume(ctx, admin.Volume{Name: args[0], Consistency: class.Consistency, Copies: class.Copies})
 				if err != nil {
@@ -64,10 +66,10 @@ func (s *shared) volume() *cobra.Command {
 }
 
 func writeVolumes(w io.Writer, list []admin.Volume) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newTable(w)
 	fmt.Fprintln(t, "VOLUME\tID\tCONSISTENCY\tCOPIES\tFILES\tDATA")
 	for _, v := range list {
 		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\n", v.Name, v.ID, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes))
 	}
-	_ = t.Flush()
+	t.flush()
 }

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/cluster/member"
+	"github.com/hawserfs/hawser/cluster/peer"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 	"github.com/hawserfs/hawser/datastore/segment"
 )
@@ -31,13 +33,12 @@ type checker struct {
 type copies interface {
 	// reachable says whether the store can be looked at.
 	reachable(cluster.StoreID) bool
+	// lost says whether an error means that the store can't be looked at any more.
+	lost(error) bool
 	list(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]segment.Info, error)
 	// read reads a whole copy and verifies its checksums.
 	read(ctx context.Context, id cluster.StoreID, key cluster.BlobKey, n uint32) error
 }
-
-// listPage is how many blobs of a store are listed at a time.
-const listPage = 1000
 
 // checkReaders is how many copies of a store are read at a time.
 const checkReaders = 4
@@ -55,92 +56,136 @@ func (c *checker) progress(format string, args ...any) {
 	c.report(admin.CheckEvent{Progress: fmt.Sprintf(format, args...)})
 }
 
-// volume verifies one volume. at is a state at rest; fresh returns the latest
-// one, by which what looks wrong is judged again: the volume may be in use.
-func (c *checker) volume(ctx context.Context, id cluster.VolumeID, name string, at volume.View, fresh func() (volume.View, error)) error {
-	c.progress("volume %s: verifying the state machine", name)
-	result := volume.Check(at, func(p volume.Problem) { c.problem("volume %s: %s", name, p) })
+// skip says that a store is not looked at, or not to its end.
+func (c *checker) skip(volume string, id cluster.StoreID, why string) {
+	c.progress("volume %s: store %d %s", volume, id, why)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.sum.Skipped, id) {
+		c.sum.Skipped = append(c.sum.Skipped, id)
+		slices.Sort(c.sum.Skipped)
+	}
+}
+
+// A checked is a volume that is verified. at is a state at rest; fresh returns
+// the latest one, by which what looks wrong is judged again: the volume may be
+// in use.
+type checked struct {
+	id    cluster.VolumeID
+	name  string
+	at    volume.View
+	fresh func() (volume.View, error)
+}
+
+// volume verifies one volume.
+func (c *checker) volume(ctx context.Context, v checked) error {
+	c.progress("volume %s: verifying the state machine", v.name)
+	result := volume.Check(volume.View{Reader: untilDone{v.at.Reader, ctx}}, func(p volume.Problem) {
+		if ctx.Err() == nil { // else it is what is missing because the check ends
+			c.problem("volume %s: %s", v.name, p)
+		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	c.mu.Lock()
 	c.sum.Volumes++
 	c.sum.Inodes += result.Inodes
 	c.sum.Blobs += result.Blobs
 	c.mu.Unlock()
-	// The stores side by side, each set by set.
 	sets := map[cluster.StoreID][]volume.ReplicaSet{}
-	for _, s := range at.ReplicaSets() {
+	for _, s := range v.at.ReplicaSets() {
 		for _, m := range s.Members {
 			sets[m] = append(sets[m], s)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	for store, sets := range sets {
-		if !c.stores.reachable(store) {
-			c.progress("volume %s: store %d is not reachable, so its copies are not looked at", name, store)
+	for id, sets := range sets {
+		if !c.stores.reachable(id) {
+			c.skip(v.name, id, "is not reachable, so its copies are not looked at")
 			continue
 		}
 		g.Go(func() error {
-			for _, s := range sets {
-				if err := c.copiesOf(ctx, id, name, store, s, at, fresh); err != nil {
-					return fmt.Errorf("volume %s, store %d: %w", name, store, err)
-				}
+			err := c.store(ctx, v, id, sets)
+			switch {
+			case err == nil:
+				c.progress("volume %s: store %d is verified", v.name, id)
+			case ctx.Err() == nil && c.stores.lost(err):
+				c.skip(v.name, id, fmt.Sprintf("stopped answering (%v), so the rest of its copies is not looked at", err))
+			case ctx.Err() == nil:
+				c.problem("volume %s: store %d can't be read to its end: %v", v.name, id, err)
+			default:
+				return ctx.Err()
 			}
-			c.progress("volume %s: store %d is verified", name, store)
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// copiesOf walks a set's blobs and what a member holds of the volume side by
-// side, both in the order of their ids.
-func (c *checker) copiesOf(ctx context.Context, g cluster.GroupID, name string, store cluster.StoreID, set volume.ReplicaSet, at volume.View, fresh func() (volume.View, error)) error {
-	var held []segment.Info
-	after, more := cluster.BlobKey{Group: g}, true
-	// find returns what the store has of a blob; ids asked for rise.
-	find := func(id cluster.BlobID) (segment.Info, bool, error) {
-		for {
-			for len(held) > 0 && held[0].Key.Blob < id {
-				held = held[1:]
-			}
-			if len(held) > 0 || !more {
-				break
-			}
-			page, err := c.stores.list(ctx, store, g, after, listPage)
-			if err != nil {
-				return segment.Info{}, false, err
-			}
-			held, more = page, len(page) == listPage
-			if len(page) > 0 {
-				after = page[len(page)-1].Key
-			}
-		}
-		if len(held) == 0 || held[0].Key.Blob != id {
-			return segment.Info{}, false, nil
-		}
-		return held[0], true, nil
+// untilDone is a Reader whose walks end when ctx does.
+type untilDone struct {
+	fsm.Reader
+	ctx context.Context
+}
+
+// Ascend implements fsm.Reader.
+func (r untilDone) Ascend(lower, upper []byte, fn func(key, value []byte) bool) {
+	if r.ctx.Err() != nil {
+		return
 	}
+	n := 0
+	r.Reader.Ascend(lower, upper, func(key, value []byte) bool {
+		n++
+		return (n%256 != 0 || r.ctx.Err() == nil) && fn(key, value)
+	})
+}
+
+// store walks what a store should have of a volume and what it has side by
+// side, both in the order of the blobs' ids.
+func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets []volume.ReplicaSet) (err error) {
 	readers, readCtx := errgroup.WithContext(ctx)
 	readers.SetLimit(checkReaders)
+	defer func() { err = errors.Join(err, readers.Wait()) }()
+	expect := newExpected(v.at, sets)
+	held := &heldBlobs{list: func(after cluster.BlobKey, n int) ([]segment.Info, error) {
+		return c.stores.list(ctx, id, v.id, after, n)
+	}, after: cluster.BlobKey{Group: v.id}}
+	// What is not expected is judged some at a time.
+	var unexpected []cluster.BlobID
 	var failed error
-	var looked atomic.Uint64
-	at.SetBlobs(set.ID, 0, func(id cluster.BlobID) bool {
-		b, ok := at.Blob(id)
-		if !ok {
-			return true // volume.Check has reported it
+	judge := func() {
+		failed = errors.Join(failed, c.judge(v, unexpected))
+		unexpected = unexpected[:0]
+	}
+	pass := func(b cluster.BlobID) {
+		if unexpected = append(unexpected, b); len(unexpected) == walkPage {
+			judge()
 		}
-		info, there, err := find(id)
+	}
+	for failed == nil && readCtx.Err() == nil {
+		blob, set, more := expect.next()
+		if !more {
+			break
+		}
+		info, there, err := held.find(blob, pass)
 		if err != nil {
-			failed = err
-			return false
+			return err
 		}
-		looked.Add(1)
+		b, ok := v.at.Blob(blob)
+		if !ok {
+			continue // volume.Check has reported it
+		}
+		c.mu.Lock()
+		c.sum.Copies++
+		c.mu.Unlock()
 		complain := func(format string, args ...any) {
-			if v, err := fresh(); err == nil {
-				if now, still := v.Blob(id); !still || now.Set != b.Set {
+			if now, err := v.fresh(); err == nil {
+				if now, still := now.Blob(blob); !still || now.Set != b.Set {
 					return // freed or moved meanwhile
 				}
 			}
-			c.problem("volume %s: blob %v in replica set %d: store %d %s", name, id, set.ID, store, fmt.Sprintf(format, args...))
+			c.problem("volume %s: blob %v in replica set %d: store %d %s", v.name, blob, set, id, fmt.Sprintf(format, args...))
 		}
 		switch {
 		case !there:
@@ -149,20 +194,43 @@ func (c *checker) copiesOf(ctx context.Context, g cluster.GroupID, name string, 
 			complain("has a copy of %d bytes with checksum %08x, and the volume says %d bytes with %08x", info.Len, info.CRC, b.Len, b.CRC)
 		case c.req.Data:
 			readers.Go(func() error {
-				err := c.stores.read(readCtx, store, cluster.BlobKey{Group: g, Blob: id}, b.Len)
-				if err != nil && readCtx.Err() == nil {
+				err := c.stores.read(readCtx, id, info.Key, b.Len)
+				switch {
+				case err == nil:
+				case readCtx.Err() != nil || c.stores.lost(err):
+					return err
+				default:
 					complain("has a copy that can't be read: %v", err)
 				}
-				return readCtx.Err()
+				return nil
 			})
 		}
-		return ctx.Err() == nil
-	})
-	err := errors.Join(failed, readers.Wait(), ctx.Err())
+	}
+	_, _, err = held.find(^cluster.BlobID(0), pass)
+	judge()
+	return errors.Join(err, failed)
+}
+
+// judge counts the copies that a store has and the volume's state at rest does
+// not ask for, unless they were made since.
+func (c *checker) judge(v checked, blobs []cluster.BlobID) error {
+	if len(blobs) == 0 {
+		return nil
+	}
+	now, err := v.fresh()
+	if err != nil {
+		return err
+	}
+	n := uint64(0)
+	for _, b := range blobs {
+		if now.Deletable(b) {
+			n++
+		}
+	}
 	c.mu.Lock()
-	c.sum.Copies += looked.Load()
-	c.mu.Unlock()
-	return err
+	defer c.mu.Unlock()
+	c.sum.Unused += n
+	return nil
 }
 
 // Check implements admin.Backend.
@@ -176,9 +244,12 @@ func (b *backend) Check(ctx context.Context, req admin.CheckRequest, report func
 			return c.sum, err
 		}
 		snapshot := v.Machine.Snapshot()
-		err := c.volume(ctx, v.Info.ID, v.Info.Name, volume.View{Reader: snapshot}, func() (volume.View, error) {
+		if snapshot == nil {
+			return c.sum, fmt.Errorf("the server is stopping: %w", cluster.EAGAIN)
+		}
+		err := c.volume(ctx, checked{v.Info.ID, v.Info.Name, volume.View{Reader: snapshot}, func() (volume.View, error) {
 			return v.View(), v.Sync(ctx)
-		})
+		}})
 		if err = errors.Join(err, snapshot.Close()); err != nil {
 			return c.sum, err
 		}
@@ -192,6 +263,10 @@ type liveStores struct{ n *Node }
 func (s liveStores) reachable(id cluster.StoreID) bool {
 	_, up := s.n.member.Addr(id)
 	return up
+}
+
+func (s liveStores) lost(err error) bool {
+	return errors.Is(err, peer.ErrUnreachable) || errors.Is(err, peer.ErrConnection)
 }
 
 func (s liveStores) list(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]segment.Info, error) {

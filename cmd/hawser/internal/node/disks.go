@@ -53,7 +53,7 @@ func (d *disks) reports() []member.StoreReport {
 
 // follow serves each store under its number as soon as the cluster has given
 // it one, and marks it as the cluster's.
-func (d *disks) follow(ctx context.Context, m *member.Node) {
+func (d *disks) follow(ctx context.Context, m *member.Node, f *faults) {
 	for served := 0; served < len(d.stores); pause(ctx, 50*time.Millisecond) {
 		if ctx.Err() != nil {
 			return
@@ -71,10 +71,14 @@ func (d *disks) follow(ctx context.Context, m *member.Node) {
 			if _, there := d.server.Local(record.ID); !ok || there {
 				continue
 			}
+			part := fmt.Sprintf("store %d of this node is not served", record.ID)
 			if err := s.SetClusterID(c.ID()); err != nil {
-				d.log.Error("a disk belongs to another cluster: give this node an empty one", "store", uint32(record.ID), "err", err)
+				if f.set(part, err.Error()+": give this node an empty folder") {
+					d.log.Error("a disk is not served: give this node an empty folder", "store", uint32(record.ID), "err", err)
+				}
 				continue
 			}
+			f.set(part, "")
 			d.server.Add(record.ID, s)
 			served++
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -32,14 +33,17 @@ type Node struct {
 	wg     sync.WaitGroup
 	failed chan error
 
+	lock   *os.File // of the data folder
+	faults faults
 	peer   *peer.Endpoint
 	disks  *disks
 	member *member.Node
 	data   *dataPath
 	admin  *admin.Server
 
-	mu    sync.Mutex
-	front *frontEnd // nil while this node does not serve
+	mu      sync.Mutex
+	front   *frontEnd // nil while this node does not serve
+	closing bool
 }
 
 // Start starts a node. A node that is not a member of a cluster waits for
@@ -52,12 +56,15 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 			err = errors.Join(err, n.Close())
 		}
 	}()
+	if n.lock, err = lockFolder(c.Node.Data); err != nil {
+		return nil, err
+	}
 	if n.disks, err = openDisks(c, log); err != nil {
 		return nil, err
 	}
 	n.peer, err = peer.Listen(peer.Config{Self: cluster.NodeID(c.Node.Name), Listen: c.Listen.Peer, Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("listen.peer %s: %w", c.Listen.Peer, err)
+		return nil, fmt.Errorf("listen.peer %s: %w: it must be an address of this machine that no other program listens on", c.Listen.Peer, err)
 	}
 	n.peer.Handle(peer.ServiceBlob, n.disks.server.Handle)
 	nfsAddr := ""
@@ -76,7 +83,11 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	}
 	n.data = newDataPath(n.member, n.disks, n.peer, log)
 	n.member.OnVolume(func(v *member.Volume) {
-		n.wg.Go(func() { n.data.collect(n.ctx, v, c.Store.FreeDelay) })
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if !n.closing {
+			n.wg.Go(func() { n.data.collect(n.ctx, v, c.Store.FreeDelay) })
+		}
 	})
 	n.wg.Go(n.run)
 	if n.admin, err = admin.Listen(c.Listen.Admin, &backend{n}, log); err != nil {
@@ -100,6 +111,9 @@ func (n *Node) fail(err error) {
 // Close stops the node in order: clients first, then the groups that it leads,
 // then its stores.
 func (n *Node) Close() error {
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
 	n.cancel()
 	var faults []error
 	if n.admin != nil {
@@ -114,6 +128,9 @@ func (n *Node) Close() error {
 	}
 	if n.disks != nil {
 		faults = append(faults, n.disks.close())
+	}
+	if n.lock != nil {
+		faults = append(faults, n.lock.Close())
 	}
 	return errors.Join(faults...)
 }
@@ -145,7 +162,7 @@ func roles(names []string) (r registry.Roles) {
 // ids. A front-end that was fenced is replaced by a new one, which knows
 // nothing of the old one's clients.
 func (n *Node) run() {
-	n.wg.Go(func() { n.disks.follow(n.ctx, n.member) })
+	n.wg.Go(func() { n.disks.follow(n.ctx, n.member, &n.faults) })
 	if !n.role("nfs") {
 		return
 	}
@@ -159,12 +176,13 @@ func (n *Node) run() {
 		}
 		f, err := n.startFrontEnd()
 		if err != nil {
-			if n.ctx.Err() == nil {
-				n.log.Error("the NFS front-end can't start", "err", err)
+			if n.ctx.Err() == nil && n.faults.set(partNFS, err.Error()) {
+				n.log.Error("the NFS front-end can't start; it will be tried again", "err", err)
 			}
 			pause(n.ctx, time.Second)
 			continue
 		}
+		n.faults.set(partNFS, "")
 		n.mu.Lock()
 		n.front = f
 		n.mu.Unlock()
@@ -182,6 +200,10 @@ func (n *Node) run() {
 	}
 }
 
+// partNFS names the front-end among a node's faults.
+const partNFS = "this node does not serve NFS"
+
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -22,8 +22,16 @@ import (
 // from the node with the longest log, whose state is brought up to that log's
 // end in a copy; stores of nodes that were not named are not looked at.
 func CheckOffline(ctx context.Context, configs []conf.Config, req admin.CheckRequest, report func(admin.CheckEvent)) (sum admin.CheckSummary, err error) {
-	scratch, err := os.MkdirTemp(configs[0].Node.Data, "check-")
-	if err != nil {
+	for _, c := range configs {
+		lock, err := lockFolder(c.Node.Data)
+		if err != nil {
+			return sum, fmt.Errorf("node %s: %w", c.Node.Name, err)
+		}
+		defer lock.Close()
+	}
+	scratch := filepath.Join(configs[0].Node.Data, "check.tmp")
+	// One of an earlier check that was killed may be there.
+	if err := errors.Join(os.RemoveAll(scratch), os.Mkdir(scratch, 0o700)); err != nil {
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
@@ -53,7 +61,7 @@ func CheckOffline(ctx context.Context, configs []conf.Config, req admin.CheckReq
 			return c.sum, err
 		}
 		at := volume.View{Reader: m.Reader()}
-		if err := c.volume(ctx, info.ID, info.Name, at, func() (volume.View, error) { return at, nil }); err != nil {
+		if err := c.volume(ctx, checked{info.ID, info.Name, at, func() (volume.View, error) { return at, nil }}); err != nil {
 			return c.sum, err
 		}
 	}
@@ -81,7 +89,7 @@ func (o *offline) latest(ctx context.Context, configs []conf.Config, id cluster.
 		}
 		index, term, err := group.LastLog(d, group.LogStore(c.Raft.Log))
 		if err != nil {
-			return nil, fmt.Errorf("the log of group %d in %s: %w: is the node stopped?", id, d, err)
+			return nil, fmt.Errorf("the log of group %d in %s: %w", id, d, err)
 		}
 		if dir == "" || term > lastTerm || term == lastTerm && index > lastIndex {
 			dir, kind, lastTerm, lastIndex = d, group.LogStore(c.Raft.Log), term, index
@@ -108,7 +116,7 @@ func (o *offline) latest(ctx context.Context, configs []conf.Config, id cluster.
 func (o *offline) copyState(from, to string, core func() fsm.Core) (*fsm.Machine, error) {
 	original, err := fsm.Open(fsm.Options{Dir: from, Core: core(), Logger: o.log})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: is the node stopped?", from, err)
+		return nil, fmt.Errorf("%s: %w", from, err)
 	}
 	_, err = original.Checkpoint(to + ".checkpoint")
 	if err = errors.Join(err, original.Close()); err != nil {
@@ -118,10 +126,15 @@ func (o *offline) copyState(from, to string, core func() fsm.Core) (*fsm.Machine
 	if err != nil {
 		return nil, err
 	}
-	return m, errors.Join(m.Restore(to+".checkpoint"), err)
+	if err := m.Restore(to + ".checkpoint"); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
 func (o *offline) reachable(id cluster.StoreID) bool { return o.stores[id] != nil }
+
+func (o *offline) lost(error) bool { return false }
 
 func (o *offline) list(_ context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]segment.Info, error) {
 	return o.stores[id].List(g, after, n)

@@ -182,7 +182,7 @@ func read[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
-		return v, fmt.Errorf("malformed request: %w", errors.Join(err, cluster.EINVAL))
+		return v, fmt.Errorf("malformed request: %w: %w", err, cluster.EINVAL)
 	}
 	return v, nil
 }

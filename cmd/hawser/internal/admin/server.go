@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"sync"
 	"time"
@@ -150,6 +151,10 @@ func routes(b Backend) http.Handler {
 		}
 		answer(w, c, err)
 	})
+	// Profiles, for `go tool pprof` and curl on the socket.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("POST /v1/check", func(w http.ResponseWriter, r *http.Request) {
 		req, err := read[CheckRequest](w, r)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -89,15 +88,4 @@ func firstLine(s string) string {
 		return s[:i] + " …"
 	}
 	return s
-}
-
-// script writes a program into the test's folder, which the guests see, and
-// returns its path there.
-func (c *testCluster) script(name, text string) string {
-	c.t.Helper()
-	file := filepath.Join(c.dir, name)
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-		c.t.Fatal(err)
-	}
-	return "/mnt/host" + file
 }

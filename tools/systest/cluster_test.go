@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,7 +67,7 @@ raft: {snapshot_threshold: 4096, trailing_logs: 2048}
 store: {segment_size: 64MiB, reserve: 64MiB, free_delay: 5s}
 cache: {data: 128MiB, metadata: 64MiB, dirty: 64MiB}
 nfs: {lease: 15s, grace: 15s}
-log: {level: info}
+log: {level: debug}
 `
 
 // startCluster makes a lab and a cluster of n nodes in it, and waits until it
@@ -300,7 +301,9 @@ func (c *testCluster) showLogs() {
 		if err != nil {
 			continue
 		}
-		lines := strings.Split(string(text), "\n")
+		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			return strings.Contains(line, "level=DEBUG")
+		})
 		c.t.Logf("node %d's log ends:\n%s", i+1, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 	}
 }

@@ -178,7 +178,7 @@ func (c *testCluster) awaitSnapshot(i int) {
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(string(now[len(before):]), "snapshot") {
+		if !strings.Contains(string(now[len(before):]), "starting snapshot") {
 			return fmt.Errorf("no snapshot yet")
 		}
 		return nil

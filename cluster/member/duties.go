@@ -239,6 +239,14 @@ func (n *Node) fence(v *Volume, r registry.View) {
 		}
 		n.log.Warn("a lost node's locks are released", "which", node.ID, "volume", v.Info.Name)
 		n.step("releasing locks", func(ctx context.Context) error {
+			// First of all its clients lose the right to reclaim: a lock that is
+			// released now may be given to another and be released again, before
+			// the node returns (RFC 8881 §8.4.3).
+			for _, owner := range r.Clients(node.ID) {
+				if _, err := n.propose0(ctx, &registry.DeleteClient{Node: node.ID, Owner: owner}); err != nil {
+					return err
+				}
+			}
 			_, err := propose(ctx, v.Group, &volume.ReleaseNode{Node: node.ID})
 			return err
 		})

@@ -94,8 +94,10 @@ func BenchmarkSmallDepth1(b *testing.B) {
 // BenchmarkWrite1M measures calls that carry a MiB.
 func BenchmarkWrite1M(b *testing.B) {
 	s := newService()
-	srv := NewServer(Config{Programs: []Program{{Number: testProg, MinVersion: 1, MaxVersion: 1,
-		Handler: HandlerFunc(func(*Call, *xdr.Encoder) AcceptStat { return Success })}}})
+	srv := NewServer(Config{Programs: []Program{{
+		Number: testProg, MinVersion: 1, MaxVersion: 1,
+		Handler: HandlerFunc(func(*Call, *xdr.Encoder) AcceptStat { return Success }),
+	}}})
 	defer srv.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -238,4 +238,4 @@ func inline(off uint64, p []byte) NewExtent {
 	return NewExtent{Off: off, Len: uint32(len(p)), Bytes: p}
 }
 
-var _ fataler = (testing.TB)(nil)
+var _ fataler = testing.TB(nil)

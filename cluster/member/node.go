@@ -126,9 +126,10 @@ func (n *Node) Close() error {
 	// Handing over takes a moment each, so the groups do it side by side.
 	var wg sync.WaitGroup
 	faults := make([]error, len(volumes)+1)
-	i := 0
+	next := 1
 	for _, v := range volumes {
-		i++
+		i := next
+		next++
 		wg.Go(func() { faults[i] = (&groupMember{group: v.Group, machine: v.Machine}).close() })
 	}
 	wg.Wait()

@@ -1,0 +1,250 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
+)
+
+// fails checks that an error tells what it should.
+func fails(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: got %v, want an error with %q", what, err, text)
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	idle := startNode(t, "n2", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 20*time.Second)
+	begin := time.Now()
+	fails(t, "no address", n.Join(ctx, "n2"), "HOST:PORT")
+	fails(t, "itself", n.Join(ctx, n.addr), "this node itself")
+	fails(t, "nobody there", n.Join(ctx, "127.0.0.1:1"), "listen.peer of a running member")
+	fails(t, "no member", n.Join(ctx, idle.addr), "not a member of a cluster itself")
+	fails(t, "no name", n.Init(ctx, "", cluster.Class{Copies: 3}), "needs a name")
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("that took %v: a wrong address must be told at once", took)
+	}
+	if n.Member() {
+		t.Error("a refused node became a member")
+	}
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, "a member", n.Join(ctx, idle.addr), `member of cluster "c" already`)
+	if err := idle.Join(ctx, n.addr); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, "init of a member", idle.Init(ctx, "d", cluster.Class{Copies: 3}), "has joined a cluster already")
+}
+
+// TestInitResumes: Init goes on after a crash at each of its steps.
+func TestInitResumes(t *testing.T) {
+	crashes := map[string]func(ctx context.Context, n *testNode) error{
+		"identity saved": func(context.Context, *testNode) error { return nil },
+		"group 0 there":  func(_ context.Context, n *testNode) error { return n.openZero() },
+		"cluster recorded": func(ctx context.Context, n *testNode) error {
+			if err := n.openZero(); err != nil {
+				return err
+			}
+			uuid, _ := parseUUID(n.id.Cluster)
+			_, err := n.propose0(ctx, &registry.InitCluster{UUID: uuid, Name: "c", Key: [32]byte{1}})
+			return err
+		},
+		"node recorded": func(ctx context.Context, n *testNode) error {
+			if err := n.openZero(); err != nil {
+				return err
+			}
+			uuid, _ := parseUUID(n.id.Cluster)
+			if _, err := n.propose0(ctx, &registry.InitCluster{UUID: uuid, Name: "c", Key: [32]byte{1}}); err != nil {
+				return err
+			}
+			return n.admit(ctx, n.beat())
+		},
+	}
+	for name, crash := range crashes {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+			ctx := within(t, 30*time.Second)
+			n.mu.RLock()
+			id := n.id
+			n.mu.RUnlock()
+			id.Cluster, id.Founder = newUUID(), true
+			if err := errors.Join(n.become(id), crash(ctx, n)); err != nil {
+				t.Fatal(err)
+			}
+			dir, addr := n.dir, n.addr
+			n.stop(t)
+			n = startNode(t, "n1", dir, addr)
+			if name == "identity saved" {
+				fails(t, "joining instead", n.Join(ctx, "127.0.0.1:1"), "begun a cluster of its own")
+			}
+			if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+				t.Fatal(err)
+			}
+			if s := n.Status(); s.Name != "c" || s.UUID == "" || len(s.Nodes) != 1 || len(s.Volumes) != 1 {
+				t.Errorf("got %+v", s)
+			}
+		})
+	}
+}
+
+// TestJoinResumes: Join goes on after a crash at each of its steps, and a node
+// whose data folder was emptied in the middle is not taken for the old one.
+func TestJoinResumes(t *testing.T) {
+	first := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := first.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for name, saved := range map[string]bool{"taken in": false, "identity saved": true} {
+		t.Run(name, func(t *testing.T) {
+			self := cluster.NodeID("n-" + name[:5])
+			n := startNode(t, self, t.TempDir(), "127.0.0.1:0")
+			answer, err := n.applyFor(ctx, first.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if saved {
+				n.mu.RLock()
+				id := n.id
+				n.mu.RUnlock()
+				id.Cluster, id.Peers = answer.Cluster, answer.Peers
+				if err := n.become(id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dir, addr := n.dir, n.addr
+			n.stop(t)
+			n = startNode(t, self, dir, addr)
+			if err := n.Join(ctx, first.addr); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Ready(ctx); err != nil {
+				t.Error(err)
+			}
+			n.stop(t)
+			// The data folder is lost: the name stays the old node's.
+			if err := os.Remove(filepath.Join(dir, "node.json")); err != nil {
+				t.Fatal(err)
+			}
+			n = startNode(t, self, t.TempDir(), addr)
+			err = n.Join(ctx, first.addr)
+			if !errors.Is(err, cluster.EEXIST) {
+				t.Errorf("an emptied node: got %v", err)
+			}
+			fails(t, "an emptied node", err, "another name")
+		})
+	}
+}
+
+// TestReplicaSetsFollowDisks: sets that a plan no longer has are taken out of
+// use, and back into use when a plan has them again.
+func TestReplicaSetsFollowDisks(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := n.Volume(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// states maps each set's members to its state.
+	is := func(members string, state volume.SetState) bool {
+		for _, s := range v.View().ReplicaSets() {
+			if s.Copies == 3 && members == joined(s.Members) {
+				return s.State == state
+			}
+		}
+		return false
+	}
+	eventually(t, "a set of one", func() bool { return is("1", volume.Writable) })
+	zero, err := n.group0()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(uuid byte, state registry.StoreState) {
+		t.Helper()
+		if _, err := propose(ctx, zero.group, &registry.PutStore{UUID: registry.UUID{15: uuid}, Node: "n1", Capacity: 1 << 30, State: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(200, registry.StoreUp)
+	eventually(t, "a set of two in place of that of one", func() bool {
+		return is("1 2", volume.Writable) && is("1", volume.ReadOnly)
+	})
+	put(200, registry.StoreFailed)
+	eventually(t, "the failed disk's set is out of use, and that of one is used again", func() bool {
+		return is("1 2", volume.ReadOnly) && is("1", volume.Writable)
+	})
+}
+
+func joined(members []cluster.StoreID) string {
+	var words []string
+	for _, m := range members {
+		words = append(words, string(rune('0'+m)))
+	}
+	return strings.Join(words, " ")
+}
+
+// TestLocksOfFencedNode: a leader that finds a lost node's writer fenced, but
+// its locks still there, releases them: the leader before may have died in
+// between.
+func TestLocksOfFencedNode(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := n.Volume(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.propose0(ctx, &registry.PutNode{ID: "n9", Incarnation: registry.UUID{1}, PeerAddr: "127.0.0.1:1", Roles: registry.RoleNFS}); err != nil {
+		t.Fatal(err)
+	}
+	body, err := propose(ctx, v.Group, &fsm.OpenWriter{Node: "n9", Nonce: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := fsm.DecodeOpenWriter(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err = propose(ctx, v.Group, &volume.Create{Dir: cluster.RootIno, Name: "f", Type: cluster.TypeRegular, Gen: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := volume.DecodeCreateResult(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := fsm.Envelope{Kind: volume.KindLock, Writer: w, Lane: 1, Seq: 1, Time: cluster.Time(time.Now().UnixNano())}
+	lock := &volume.Lock{Ino: made.Attr.Ino, Owner: volume.LockOwner{1}, End: 9, Exclusive: true, Client: 1}
+	_, result, err := v.Group.Propose(ctx, fsm.AppendCommand(nil, env, lock))
+	if err == nil {
+		_, err = fsm.SplitResult(result)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w}); err != nil {
+		t.Fatal(err)
+	}
+	if !v.View().NodeLocks("n9") {
+		t.Fatal("the lock is not there")
+	}
+	eventually(t, "the locks of the lost node are released", func() bool { return !v.View().NodeLocks("n9") })
+}

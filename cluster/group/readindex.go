@@ -206,7 +206,7 @@ func (g *Group) askTerm(id cluster.NodeID, term uint64, answers chan<- bool) boo
 			answers <- false
 			return
 		}
-		answers <- len(r.Head) == 8 && binary.BigEndian.Uint64(r.Head) == term
+		answers <- r.From == id && len(r.Head) == 8 && binary.BigEndian.Uint64(r.Head) == term
 		r.Release()
 	}()
 	return true

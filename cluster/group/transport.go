@@ -85,6 +85,12 @@ func (l *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Co
 	if err != nil {
 		return nil, err
 	}
+	// A node that took over another's address must not vote and acknowledge in
+	// the other's name: it has not the other's log.
+	if node := peer.StreamNode(conn); node != cluster.NodeID(to) {
+		_ = conn.Close()
+		return nil, fmt.Errorf("node %s is not at its address %s: node %s is", to, addr, node)
+	}
 	return l.track(conn)
 }
 

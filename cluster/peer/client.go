@@ -28,6 +28,7 @@ const (
 
 // A Response is the answer to a call.
 type Response struct {
+	From cluster.NodeID // who answered: an address can have changed hands
 	Head []byte // valid until Release
 	Body []byte // valid until Release
 
@@ -208,7 +209,7 @@ func (c *clientConn) readLoop() {
 				continue
 			}
 			k.status = cluster.Errno(h.status)
-			k.resp = Response{Head: head, Body: body, buf: buf}
+			k.resp = Response{From: c.node, Head: head, Body: body, buf: buf}
 			k.done <- struct{}{}
 		default:
 			buf.Release()

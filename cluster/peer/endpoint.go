@@ -268,7 +268,7 @@ func (e *Endpoint) accept(raw net.Conn, ok bool) {
 		return
 	}
 	if h.use == useStream {
-		e.deliver(newStreamConn(e, conn, true), h.group)
+		e.deliver(newStreamConn(e, conn, h.node, true), h.group)
 		return
 	}
 	e.serve(conn, h.node)

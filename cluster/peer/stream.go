@@ -15,13 +15,23 @@ const streamBacklog = 64
 // A streamConn is a raw stream that is closed with its endpoint.
 type streamConn struct {
 	net.Conn
+	node     cluster.NodeID // on the other side
 	e        *Endpoint
 	accepted bool
 	once     sync.Once
 }
 
-func newStreamConn(e *Endpoint, conn net.Conn, accepted bool) *streamConn {
-	return &streamConn{Conn: conn, e: e, accepted: accepted}
+func newStreamConn(e *Endpoint, conn net.Conn, node cluster.NodeID, accepted bool) *streamConn {
+	return &streamConn{Conn: conn, node: node, e: e, accepted: accepted}
+}
+
+// StreamNode returns which node is on the other side of a stream that
+// DialStream or a Streams listener returned: an address can have changed hands.
+func StreamNode(conn net.Conn) cluster.NodeID {
+	if c, ok := conn.(*streamConn); ok {
+		return c.node
+	}
+	return ""
 }
 
 // Close closes the stream.
@@ -43,11 +53,11 @@ func (c *streamConn) tick() {}
 
 // DialStream opens a raw stream to group g at addr.
 func (e *Endpoint) DialStream(ctx context.Context, addr string, g cluster.GroupID) (net.Conn, error) {
-	conn, _, err := e.dial(ctx, addr, useStream, g)
+	conn, a, err := e.dial(ctx, addr, useStream, g)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrUnreachable, addr, err)
 	}
-	c := newStreamConn(e, conn, false)
+	c := newStreamConn(e, conn, a.node, false)
 	if !e.register(c) {
 		_ = c.Close()
 		return nil, ErrClosed

@@ -62,7 +62,7 @@ type MemberStatus struct {
 	Applied uint64         `json:"applied"` // as it said last
 }
 
-// A VolumeStatus is a volume.
+// A VolumeStatus is a volume. Its class is its root's.
 type VolumeStatus struct {
 	ID          cluster.VolumeID `json:"id"`
 	Name        string           `json:"name"`
@@ -117,8 +117,11 @@ func (n *Node) Status() Status {
 			ID: store.ID, Node: store.Node, UUID: hex.EncodeToString(store.UUID[:]), State: state,
 			Capacity: max(soft.Capacity, store.Capacity), Used: soft.Used,
 		})
-		if store.State == registry.StoreFailed {
+		switch {
+		case store.State == registry.StoreFailed:
 			problem("store %d on node %s has failed: its disk must be replaced", store.ID, store.Node)
+		case state == "down" && t.Up[store.Node]:
+			problem("store %d is down, and its node %s is up: its disk is missing there", store.ID, store.Node)
 		}
 	}
 	s.Groups = append(s.Groups, groupStatus(zero.group, t))
@@ -128,7 +131,21 @@ func (n *Node) Status() Status {
 	}
 	for _, g := range s.Groups {
 		if g.Leader == "" {
-			problem("group %d has no leader: a majority of its voters must be up and reach each other", g.ID)
+			what := "a majority of its voters must be up and reach each other"
+			if g.ID == cluster.ClusterGroup {
+				what += "; what is said here of nodes and stores is as it was before"
+			}
+			problem("group %d has no leader: %s", g.ID, what)
+			continue
+		}
+		for _, m := range g.Members {
+			switch has, runs := t.Applied[m.Node][g.ID]; {
+			case !t.Up[m.Node]:
+			case !runs:
+				problem("node %s does not run group %d yet", m.Node, g.ID)
+			case has+caughtUp < g.Applied:
+				problem("node %s is %d entries behind in group %d, and catches up", m.Node, g.Applied-has, g.ID)
+			}
 		}
 	}
 	for _, v := range s.Volumes {
@@ -153,9 +170,9 @@ func groupStatus(g *group.Group, t table) GroupStatus {
 
 func (n *Node) volumeStatus(v *Volume) VolumeStatus {
 	view := v.View()
-	usage := view.Usage()
+	usage, class := view.Usage(), v.Class()
 	out := VolumeStatus{
-		ID: v.Info.ID, Name: v.Info.Name, Consistency: v.Info.Class.Consistency.String(), Copies: v.Info.Class.Copies,
+		ID: v.Info.ID, Name: v.Info.Name, Consistency: class.Consistency.String(), Copies: class.Copies,
 		Files: usage.Inodes, Bytes: usage.Bytes,
 	}
 	for _, s := range view.ReplicaSets() {

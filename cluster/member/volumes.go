@@ -25,6 +25,15 @@ type Volume struct {
 // View returns the volume's state as this node has it.
 func (v *Volume) View() volume.View { return volume.View{Reader: v.Machine.Reader()} }
 
+// Class returns the class of the volume's root: the one that it was made with,
+// unless that was changed.
+func (v *Volume) Class() cluster.Class {
+	if a, ok := v.View().Inode(cluster.RootIno); ok {
+		return a.Class
+	}
+	return v.Info.Class // not formatted yet
+}
+
 // Volume returns a volume that is open here: ENOENT if there is none.
 func (n *Node) Volume(id cluster.VolumeID) (*Volume, error) {
 	n.mu.RLock()

@@ -144,7 +144,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("the server at %s did not answer in time (%w): `hawser status` shows what it waits for, often a majority of the nodes", c.socket, ctx.Err())
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return fmt.Errorf("stopped before the server answered: %w", ctx.Err())
 	case dial && errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("admin socket %s: %w: run this as the user that the server runs as", c.socket, op.Err)
 	case dial:

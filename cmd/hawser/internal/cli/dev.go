@@ -100,25 +100,35 @@ func (d *devCluster) run(ctx context.Context, limit time.Duration) error {
 		processes = append(processes, p)
 		wg.Go(func() { ended <- nodeEnd{i, p.Wait()} })
 	}
-	ready := make(chan error, 1)
+	type outcome struct {
+		problem string
+		err     error
+	}
+	ready := make(chan outcome, 1)
 	readyCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	wg.Go(func() { ready <- d.form(readyCtx) })
+	wg.Go(func() {
+		problem, err := d.form(readyCtx)
+		ready <- outcome{problem, err}
+	})
 	formed, running := false, d.nodes
 	for {
 		select {
 		case <-ctx.Done():
 			fmt.Fprintln(d.out, "stopping; the data stays in", d.dir)
 			return nil
-		case err := <-ready:
+		case o := <-ready:
 			switch {
 			case ctx.Err() != nil:
 				continue // and say so above
-			case err != nil:
-				return err
+			case o.err != nil:
+				return o.err
 			}
 			formed = true
 			d.announce()
+			if o.problem != "" {
+				fmt.Fprintln(d.out, "\nNot all is well:", o.problem)
+			}
 		case e := <-ended:
 			running--
 			switch {
@@ -144,11 +154,11 @@ func exitError(err error) error {
 }
 
 // form makes the nodes one cluster, if they are none yet, and waits until all is well.
-func (d *devCluster) form(ctx context.Context) error {
+func (d *devCluster) form(ctx context.Context) (problem string, err error) {
 	for i := 1; i <= d.nodes; i++ {
 		c, err := d.client(i)
 		if err != nil {
-			return err
+			return "", err
 		}
 		var st admin.Status
 		for {
@@ -156,7 +166,7 @@ func (d *devCluster) form(ctx context.Context) error {
 				break
 			}
 			if !pause(ctx) {
-				return fmt.Errorf("node n%d does not answer: %w%s", i, err, d.lastLog(i))
+				return "", fmt.Errorf("node n%d does not answer: %w%s", i, err, d.lastLog(i))
 			}
 		}
 		switch {
@@ -167,38 +177,52 @@ func (d *devCluster) form(ctx context.Context) error {
 			err = c.Join(ctx, admin.JoinRequest{Address: d.peerAddr(1)})
 		}
 		if err != nil {
-			return fmt.Errorf("node n%d: %w", i, err)
+			return "", fmt.Errorf("node n%d: %w", i, err)
 		}
 	}
 	return d.healthy(ctx)
 }
 
-// healthy waits until every node serves and sees nothing wrong.
-func (d *devCluster) healthy(ctx context.Context) error {
-	var last string
-	for i := 1; i <= d.nodes; {
-		c, err := d.client(i)
-		if err != nil {
-			return err
+// healthy waits until every node serves and sees nothing wrong. What is still
+// wrong when all have served for a while is there to stay, like a lost disk,
+// and is returned.
+func (d *devCluster) healthy(ctx context.Context) (problem string, err error) {
+	var serving time.Time // since when all nodes do
+	for {
+		all, last := true, ""
+		for i := 1; i <= d.nodes; i++ {
+			c, err := d.client(i)
+			if err != nil {
+				return "", err
+			}
+			st, err := c.Status(ctx)
+			switch {
+			case err != nil:
+				all, last = false, err.Error()
+			case len(st.Serving) == 0 && len(st.Cluster.Problems) == 0:
+				all, last = false, fmt.Sprintf("node n%d does not serve yet", i)
+			case len(st.Cluster.Problems) > 0:
+				all, last = all && len(st.Serving) > 0, fmt.Sprintf("node n%d: %s", i, st.Cluster.Problems[0])
+			}
 		}
-		st, err := c.Status(ctx)
 		switch {
-		case err != nil:
-			last = err.Error()
-		case len(st.Cluster.Problems) > 0:
-			last = fmt.Sprintf("node n%d: %s", i, st.Cluster.Problems[0])
-		case len(st.Serving) == 0:
-			last = fmt.Sprintf("node n%d does not serve yet", i)
-		default:
-			i++
-			continue
+		case last == "":
+			return "", nil
+		case !all:
+			serving = time.Time{}
+		case serving.IsZero():
+			serving = time.Now()
+		case time.Since(serving) > devPatience:
+			return last, nil
 		}
 		if !pause(ctx) {
-			return fmt.Errorf("the cluster did not become healthy in time: %s; the nodes' logs are %s", last, d.file(0, "log"))
+			return "", fmt.Errorf("the cluster did not become healthy in time: %s; the nodes' logs are %s", last, d.file(0, "log"))
 		}
 	}
-	return nil
 }
+
+// devPatience is how long a problem of nodes that all serve may take to pass.
+const devPatience = 15 * time.Second
 
 // pause waits a moment, unless ctx ends.
 func pause(ctx context.Context) bool {

@@ -70,9 +70,9 @@ func (b *backend) CreateVolume(ctx context.Context, name string, class admin.Cla
 }
 
 func describe(v *member.Volume) admin.Volume {
-	u := v.View().Usage()
+	u, class := v.View().Usage(), v.Class()
 	return admin.Volume{
-		Name: v.Info.Name, ID: uint32(v.Info.ID), Consistency: v.Info.Class.Consistency.String(), Copies: v.Info.Class.Copies,
+		Name: v.Info.Name, ID: uint32(v.Info.ID), Consistency: class.Consistency.String(), Copies: class.Copies,
 		Files: u.Inodes, Bytes: u.Bytes,
 	}
 }

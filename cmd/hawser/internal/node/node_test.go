@@ -275,6 +275,9 @@ func TestOneNode(t *testing.T) {
 			t.Errorf("%+v: got %s, %v, want %s", x.class, s, err, x.want)
 		}
 	}
+	if list, err := n.Volumes(ctx); err != nil || len(list) != 2 || list[0].Copies != 1 {
+		t.Errorf("a volume's class is its root's: got %+v, %v", list, err)
+	}
 	n.use(func(c *client.Client) {
 		writeFiles(t, c, "/main")
 		writeFiles(t, c, "/scratch")

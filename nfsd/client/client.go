@@ -142,6 +142,16 @@ func (c *Client) ID() uint64 {
 	return c.id.id
 }
 
+// Slots returns how many requests the session may have under way, 0 without a session.
+func (c *Client) Slots() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sess == nil {
+		return 0
+	}
+	return c.sess.n
+}
+
 // Stats returns how often a request was sent again, a session was made, and the
 // server was found restarted.
 func (c *Client) Stats() (retries, sessions, reboots uint64) {

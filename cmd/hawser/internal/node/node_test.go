@@ -340,6 +340,18 @@ func TestOneNode(t *testing.T) {
 		}
 	})
 
+	t.Run("a missing disk", func(t *testing.T) {
+		c := conf
+		c.Node.Disks = []string{filepath.Join(t.TempDir(), "disk")}
+		sum, f := offlineCheck(t, true, c)
+		if len(f) > 0 || sum.Copies != 0 || fmt.Sprint(sum.Skipped) != "[1]" {
+			t.Errorf("got %+v, %q", sum, f)
+		}
+		if _, err := os.Stat(c.Node.Disks[0]); err == nil {
+			t.Error("the check made a store")
+		}
+	})
+
 	t.Run("a missing copy", func(t *testing.T) {
 		s, err := segment.Open(conf.Node.Disks[0], segment.Options{SegmentSize: int64(conf.Store.SegmentSize), Reserve: uint64(conf.Store.Reserve)})
 		if err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
@@ -43,6 +45,15 @@ func CheckOffline(ctx context.Context, configs []conf.Config, req admin.CheckReq
 	}
 	r := registry.View{Reader: zero.Reader()}
 	for _, c := range configs {
+		// To open an empty folder would make a store in it.
+		c.Node.Disks = slices.DeleteFunc(slices.Clone(c.Node.Disks), func(dir string) bool {
+			files, err := os.ReadDir(dir)
+			if empty := err == nil && len(files) == 0 || errors.Is(err, fs.ErrNotExist); empty {
+				report(admin.CheckEvent{Progress: fmt.Sprintf("node %s: there is no store in %s: is the disk mounted?", c.Node.Name, dir)})
+				return true
+			}
+			return false
+		})
 		d, err := openDisks(c, o.log)
 		if err != nil {
 			return sum, err

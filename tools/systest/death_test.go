@@ -86,7 +86,7 @@ func TestNodeDeath(t *testing.T) {
 		c.kill(i)
 		restart(i)
 	})
-	during("a follower's cable is pulled", 25, func(t *testing.T) {
+	during("a follower is cut off", 25, func(t *testing.T) {
 		i := other(false)
 		if err := c.lab.Cut(i); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestNodeDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	during("the leader's cable is pulled", 30, func(t *testing.T) {
+	during("the leader is cut off", 30, func(t *testing.T) {
 		i := other(true)
 		if i == 0 {
 			i = other(false)

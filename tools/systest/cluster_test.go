@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ log: {level: debug}
 // is healthy.
 func startCluster(t *testing.T, n, clients int) *testCluster {
 	t.Helper()
-	lab, err := kclient.NewLab(fmt.Sprintf("hs%d", os.Getpid()%10000), n, clients)
+	lab, err := kclient.NewLab(fmt.Sprintf("hs%05d", rand.IntN(100_000)), n, clients)
 	if err != nil {
 		t.Fatal(err)
 	}

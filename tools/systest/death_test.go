@@ -50,12 +50,12 @@ func TestNodeDeath(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		c.start(i)
 	}
-	during("a follower is killed", 20, func(t *testing.T) {
+	during("a follower is killed", 15, func(t *testing.T) {
 		i := other(false)
 		c.kill(i)
 		restart(i)
 	})
-	during("the leader is killed", 25, func(t *testing.T) {
+	during("the leader is killed", 18, func(t *testing.T) {
 		i := other(true)
 		if i == 0 {
 			// The client's own node leads: make it lose the lead first.
@@ -77,7 +77,7 @@ func TestNodeDeath(t *testing.T) {
 		c.kill(i)
 		restart(i)
 	})
-	during("a node that was away so long that it needs a snapshot is killed while it gets it", 30, func(t *testing.T) {
+	during("a node that was away so long that it needs a snapshot is killed while it gets it", 25, func(t *testing.T) {
 		i := other(false)
 		c.kill(i)
 		time.Sleep(12 * time.Second)
@@ -86,7 +86,7 @@ func TestNodeDeath(t *testing.T) {
 		c.kill(i)
 		restart(i)
 	})
-	during("a follower is cut off", 25, func(t *testing.T) {
+	during("a follower is cut off", 18, func(t *testing.T) {
 		i := other(false)
 		if err := c.lab.Cut(i); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestNodeDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	during("the leader is cut off", 30, func(t *testing.T) {
+	during("the leader is cut off", 20, func(t *testing.T) {
 		i := other(true)
 		if i == 0 {
 			i = other(false)

@@ -272,11 +272,11 @@ func parallel(workers int, do func(worker int) error) error {
 
 // sizeOf is the size of the ledger's file of a seed: mostly small, some large.
 func sizeOf(seed int) int {
-	switch seed % 8 {
+	switch seed % 16 {
 	case 0:
-		return seed % 3_000_000
+		return seed % 2_500_000
 	case 1, 2:
-		return seed % 200_000
+		return seed % 100_000
 	}
 	return seed % 9_000
 }

@@ -29,8 +29,8 @@ const (
 // A Response is the answer to a call.
 type Response struct {
 	From cluster.NodeID // who answered: an address can have changed hands
-	Head []byte // valid until Release
-	Body []byte // valid until Release
+	Head []byte         // valid until Release
+	Body []byte         // valid until Release
 
 	buf *Buffer
 }

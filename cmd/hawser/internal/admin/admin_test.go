@@ -120,8 +120,13 @@ func TestErrors(t *testing.T) {
 		err  error
 		want int
 	}{
-		{cluster.ENOENT, 404}, {cluster.EEXIST, 409}, {cluster.EINVAL, 400}, {cluster.EBADNAME, 400}, {cluster.EAGAIN, 503},
-		{cluster.EIO, 500}, {errors.New("a plain one"), 500},
+		{cluster.ENOENT, 404},
+		{cluster.EEXIST, 409},
+		{cluster.EINVAL, 400},
+		{cluster.EBADNAME, 400},
+		{cluster.EAGAIN, 503},
+		{cluster.EIO, 500},
+		{errors.New("a plain one"), 500},
 	} {
 		f.err = fmt.Errorf("x: %w", x.err)
 		r, err := raw.Get("http://hawser/v1/volumes")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,13 +26,9 @@ func (s *shared) server() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			select {
-			case <-cmd.Context().Done():
-				log.Info("stopping")
-				return n.Close()
-			case err := <-n.Failed():
-				return errors.Join(err, n.Close())
-			}
+			<-cmd.Context().Done()
+			log.Info("stopping")
+			return n.Close()
 		},
 	}
 }

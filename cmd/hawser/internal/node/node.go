@@ -31,7 +31,6 @@ type Node struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	failed chan error
 
 	lock   *os.File // of the data folder
 	faults faults
@@ -49,7 +48,7 @@ type Node struct {
 // Start starts a node. A node that is not a member of a cluster waits for
 // `hawser cluster init` or join.
 func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error) {
-	n := &Node{conf: c, version: version, log: log, failed: make(chan error, 1)}
+	n := &Node{conf: c, version: version, log: log}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -95,17 +94,6 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	}
 	log.Info("hawser started", "version", version, "node", c.Node.Name, "peer", c.Listen.Peer, "member", n.member.Member())
 	return n, nil
-}
-
-// Failed receives an error that the node can't go on with.
-func (n *Node) Failed() <-chan error { return n.failed }
-
-// fail ends the node.
-func (n *Node) fail(err error) {
-	select {
-	case n.failed <- err:
-	default: // the first one says why
-	}
 }
 
 // Close stops the node in order: clients first, then the groups that it leads,

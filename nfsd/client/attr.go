@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/hawserfs/hawser/nfsd/proto"
@@ -127,16 +128,20 @@ var attrGetters = map[int]func(*Attrs, *xdr.Decoder){
 // getAttrs takes an fattr4.
 func getAttrs(d *xdr.Decoder, a *Attrs) error {
 	*a = Attrs{}
-	attrs := getBitmap(d)
+	for i := range d.Count(len(a.mask), 4) {
+		a.mask[i] = d.Uint32()
+	}
 	size := d.Length(1 << 20)
 	start := d.Offset()
-	for _, n := range attrs {
-		get := attrGetters[n]
-		if get == nil {
-			return fmt.Errorf("nfs: the server returned attribute %d (%s), which was not asked for", n, proto.AttrName(n))
+	for i, w := range a.mask {
+		for ; w != 0; w &= w - 1 {
+			n := i*32 + bits.TrailingZeros32(w)
+			get := attrGetters[n]
+			if get == nil {
+				return fmt.Errorf("nfs: the server returned attribute %d (%s), which was not asked for", n, proto.AttrName(n))
+			}
+			get(a, d)
 		}
-		a.mask[n/32] |= 1 << (n % 32)
-		get(a, d)
 	}
 	if d.Err() == nil && d.Offset()-start != size {
 		return fmt.Errorf("nfs: attributes of %d bytes in %d", d.Offset()-start, size)

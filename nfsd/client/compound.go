@@ -26,11 +26,16 @@ var CurrentStateid = Stateid{Seqid: 1}
 type Compound struct {
 	enc   xdr.Encoder
 	n     int
-	cache bool // it changes something: the server is asked to keep its reply
+	cache bool      // it changes something: the server is asked to keep its reply
+	room  [256]byte // for enc: most compounds need no more
 }
 
 // NewCompound returns an empty Compound.
-func NewCompound() *Compound { return &Compound{} }
+func NewCompound() *Compound {
+	c := &Compound{}
+	c.enc.Init(c.room[:0])
+	return c
+}
 
 // Op appends an operation and returns the encoder for its arguments.
 func (c *Compound) Op(op proto.Op) *xdr.Encoder {
@@ -64,7 +69,8 @@ func (c *Compound) appendTo(e *xdr.Encoder, minor uint32, sequence func(*xdr.Enc
 	if sequence != nil {
 		sequence(e)
 	}
-	for _, s := range c.enc.Segments() {
+	var room [4][]byte
+	for _, s := range c.enc.AppendSegments(room[:0]) {
 		if len(s) < keepInline {
 			e.Raw(s)
 		} else {

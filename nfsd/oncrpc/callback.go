@@ -56,10 +56,12 @@ func putEncoder(e *xdr.Encoder) {
 	}
 }
 
+// pendings are those that nobody waits for, and nobody will answer.
+var pendings = sync.Pool{New: func() any { return &Pending{reply: make(chan result, 1)} }}
+
 // Start sends a call to the peer and returns without waiting for the reply.
-// Wait must be called on what it returns.
+// Wait must be called on what it returns, once.
 func (c *Conn) Start(r *Request) (*Pending, error) {
-	p := &Pending{c: c, reply: make(chan result, 1)}
 	c.mu.Lock()
 	switch {
 	case c.isClosed:
@@ -69,6 +71,8 @@ func (c *Conn) Start(r *Request) (*Pending, error) {
 		c.mu.Unlock()
 		return nil, ErrTooManyCalls
 	}
+	p := pendings.Get().(*Pending)
+	p.c = c
 	for {
 		c.xid++
 		if _, used := c.pending[c.xid]; !used {
@@ -106,10 +110,12 @@ func (p *Pending) Wait(ctx context.Context) (*Reply, error) {
 		delete(p.c.pending, p.xid)
 		p.c.mu.Unlock()
 		if waiting {
+			p.free()
 			return nil, ctx.Err()
 		}
 		r = <-p.reply
 	}
+	p.free()
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -120,6 +126,12 @@ func (p *Pending) Wait(ctx context.Context) (*Reply, error) {
 		return nil, err
 	}
 	return reply, nil
+}
+
+// free gives p back: its answer was taken, or will not come.
+func (p *Pending) free() {
+	p.c = nil
+	pendings.Put(p)
 }
 
 // Call sends a call to the peer and waits for its reply: Start and Wait.

@@ -110,15 +110,19 @@ func encodeDenied(e *xdr.Encoder, xid uint32, v verdict, auth AuthStat) {
 // decodeReply decodes a reply's header after XID and message type, and leaves
 // d at the results. A reply other than SUCCESS is a *CallError.
 func decodeReply(d *xdr.Decoder) error {
-	e := &CallError{}
-	switch d.Uint32() {
-	case msgAccepted:
+	kind := d.Uint32()
+	var stat AcceptStat
+	if kind == msgAccepted {
 		d.Uint32()
 		d.Opaque(maxAuthBody)
-		e.Stat = AcceptStat(d.Uint32())
-		if d.Err() == nil && e.Stat == Success {
+		stat = AcceptStat(d.Uint32())
+		if d.Err() == nil && stat == Success {
 			return nil
 		}
+	}
+	e := &CallError{Stat: stat}
+	switch kind {
+	case msgAccepted:
 		if e.Stat == ProgMismatch {
 			e.Low, e.High = d.Uint32(), d.Uint32()
 		}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 	"sync"
 
@@ -66,13 +67,21 @@ func LoadWriter(r Reader, id cluster.WriterID) (Writer, bool) {
 
 // LoadWriters calls fn for each writer that r has, by id.
 func LoadWriters(r Reader, fn func(Writer) bool) {
-	r.Ascend([]byte{writerPrefix}, []byte{writerPrefix + 1}, func(key, value []byte) bool {
-		if len(key) != 5 {
-			return true
-		}
-		w, ok := decodeWriter(cluster.WriterID(binary.BigEndian.Uint32(key[1:])), value)
-		return !ok || fn(w)
-	})
+	// A writer's lanes lie between its record and the next writer's, and each
+	// has a version for every command since the last flush: they are jumped over.
+	for id, more := uint64(0), true; more && id <= math.MaxUint32; {
+		more = false
+		from := appendWriterKey(nil, cluster.WriterID(id))
+		r.Ascend(from, []byte{writerPrefix + 1}, func(key, value []byte) bool {
+			at := cluster.WriterID(binary.BigEndian.Uint32(key[1:]))
+			id, more = uint64(at)+1, true
+			if len(key) == len(from) {
+				w, ok := decodeWriter(at, value)
+				more = !ok || fn(w)
+			}
+			return false
+		})
+	}
 }
 
 // writerState is a writer as the apply goroutine has it.

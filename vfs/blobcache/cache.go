@@ -85,8 +85,12 @@ func (c *Cache) Stats() (hits, misses uint64, bytes int64) {
 }
 
 func (c *Cache) shard(k Key, off uint32) *shard {
-	h := (uint64(k.Blob)*31+uint64(off/Frame))*0x9E3779B97F4A7C15 + uint64(k.Group)
-	return &c.shards[h>>32%shards]
+	// Blobs are numbered one after the other, so that all bits of the number
+	// must be mixed: the finalizer of SplitMix64.
+	h := uint64(k.Blob) + uint64(k.Group)<<48 + uint64(off/Frame)*0x9e3779b97f4a7c15
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return &c.shards[(h^h>>31)%shards]
 }
 
 // A Ref is a part of a blob in the cache.

@@ -115,3 +115,26 @@ func TestOneLoad(t *testing.T) {
 		fail = false
 	}
 }
+
+// The frames of blobs that were made one after the other, as those of a large
+// file are, spread over all shards: else the cache holds less than its limit.
+func TestShardsAreEven(t *testing.T) {
+	c := New(1 << 20)
+	for _, frames := range []uint32{1, 4} {
+		const mean = 64
+		count := map[*shard]int{}
+		for i := range shards * mean / frames {
+			for f := range frames {
+				count[c.shard(Key{Group: 2, Blob: cluster.BlobID(3<<32+uint64(i)+100)}, f*Frame)]++
+			}
+		}
+		for s, n := range count {
+			if n < mean/2 || n > mean*3/2 {
+				t.Errorf("%d frames a blob: shard %p has %d frames, the mean is %d", frames, s, n, mean)
+			}
+		}
+		if len(count) != shards {
+			t.Errorf("%d frames a blob: %d shards of %d are used", frames, len(count), shards)
+		}
+	}
+}

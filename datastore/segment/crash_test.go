@@ -148,7 +148,10 @@ func TestCrash(t *testing.T) {
 				}
 				c.left.Store(1 + int64(r.IntN(400)))
 				s := open(t, c.fs())
-				if then == nil {
+				m.mu.Lock()
+				crashed := then != nil
+				m.mu.Unlock()
+				if !crashed {
 					m.settle(t, s)
 				}
 				callers := 1 + 5*r.IntN(2)

@@ -125,7 +125,7 @@ func TestShardsAreEven(t *testing.T) {
 		count := map[*shard]int{}
 		for i := range shards * mean / frames {
 			for f := range frames {
-				count[c.shard(Key{Group: 2, Blob: cluster.BlobID(3<<32+uint64(i)+100)}, f*Frame)]++
+				count[c.shard(Key{Group: 2, Blob: cluster.BlobID(3<<32 + uint64(i) + 100)}, f*Frame)]++
 			}
 		}
 		for s, n := range count {

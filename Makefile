@@ -5,9 +5,10 @@ BIN     := $(CURDIR)/bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
 
-# What the kernel-client tests need of Debian: kernels that run as processes,
-# hosts in network namespaces, the mount helpers, and the programs that do the work.
-PACKAGES := user-mode-linux kmod iproute2 nfs-common sqlite3 git ca-certificates
+# What the tests need of Debian: kernels that run as processes, hosts in network
+# namespaces, the mount helpers, the programs that do the work; and a C compiler
+# for the race detector.
+PACKAGES := user-mode-linux kmod iproute2 nfs-common sqlite3 git gcc libc6-dev ca-certificates
 
 .DEFAULT_GOAL := help
 

@@ -172,7 +172,7 @@ func (c *Client) List(ctx context.Context, addr string, id cluster.StoreID, g cl
 		return nil, err
 	}
 	defer r.free()
-	if len(r.Body)%infoLen != 0 {
+	if len(r.Body)%infoLen != 0 || len(r.Body) > n*infoLen {
 		return nil, cluster.ECORRUPT
 	}
 	infos := make([]segment.Info, len(r.Body)/infoLen)

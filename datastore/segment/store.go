@@ -151,7 +151,7 @@ func (s *Store) openSuper() error {
 				return fmt.Errorf("%s has segments but no superblock: restore the file %q, or empty the folder", s.dir, "super")
 			}
 		}
-		if o := s.opts.SegmentSize; o%Align != 0 || o < 8*Align || o > 1<<40 {
+		if o := s.opts.SegmentSize; !validSegmentSize(o) {
 			return fmt.Errorf("segment size %d: must be a multiple of %d, and 32 KiB to 1 TiB", o, Align)
 		}
 		sb = super{uuid: s.opts.UUID, segmentSize: s.opts.SegmentSize}

@@ -51,9 +51,15 @@ func (s *super) decode(b []byte) error {
 	}
 	copy(s.uuid[:], b[12:])
 	s.segmentSize = int64(le.Uint64(b[28:]))
+	if !validSegmentSize(s.segmentSize) {
+		return fmt.Errorf("superblock names segments of %d bytes: it is damaged", s.segmentSize)
+	}
 	s.clusterID = string(b[fixed : fixed+n])
 	return nil
 }
+
+// validSegmentSize says whether a store can have segments of n bytes.
+func validSegmentSize(n int64) bool { return n%Align == 0 && n >= 8*Align && n <= 1<<40 }
 
 // readSuper reads the superblock; ok is false if there is none.
 func readSuper(fs vfs.FS, dir string) (s super, ok bool, err error) {

@@ -27,6 +27,7 @@ run: build
 ## test: install what the tests need, and run them all, kernel clients included
 test: packages
 	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /tools/systest)
+	$(GO) test -count=1 -timeout 10m -run '^TestScale' -v ./nfsd ./vfs ./cluster/fsm/volume
 	$(GO) test -count=1 -timeout 60m -v ./tools/systest
 
 ## test-short: the tests that need no root and no kernel client

@@ -10,7 +10,6 @@ import (
 	"net"
 	"testing"
 	"time"
-
 )
 
 // signed returns b with its last four bytes made the checksum of those before
@@ -125,4 +124,3 @@ func FuzzConnection(f *testing.F) {
 		_ = e.Close()
 	})
 }
-

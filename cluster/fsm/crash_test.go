@@ -193,7 +193,7 @@ func TestCrashAnywhere(t *testing.T) {
 		defer mu.Unlock()
 		if ops++; ops%7 == 0 {
 			cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rng}
-			images = append(images, image{mem.CrashClone(cfg), flushed, op})
+			images = append(images, image{crashClone(mem, cfg), flushed, op})
 		}
 		return nil
 	})
@@ -230,9 +230,28 @@ func TestCrashAnywhere(t *testing.T) {
 	t.Logf("%d images", len(taken))
 }
 
+// cloning keeps clones apart from MemFS.Lock, which takes the lock of the file
+// system for reading twice: it would wait for ever for a clone that came between.
+var cloning sync.RWMutex
+
+func crashClone(mem *vfs.MemFS, cfg vfs.CrashCloneCfg) *vfs.MemFS {
+	cloning.Lock()
+	defer cloning.Unlock()
+	return mem.CrashClone(cfg)
+}
+
+// A lockingFS can be cloned at any time.
+type lockingFS struct{ vfs.FS }
+
+func (fs lockingFS) Lock(name string) (io.Closer, error) {
+	cloning.RLock()
+	defer cloning.RUnlock()
+	return fs.FS.Lock(name)
+}
+
 // crashFS calls hook before each operation that changes the file system.
 func crashFS(fs vfs.FS, hook func(op errorfs.Op) error) vfs.FS {
-	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	return errorfs.Wrap(lockingFS{fs}, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 			return nil
 		}
@@ -317,7 +336,7 @@ func TestRestoreCrash(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, percent := range survival {
-			images = append(images, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
+			images = append(images, crashClone(mem, vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
 		}
 	}
 	on := false
@@ -440,7 +459,7 @@ func TestOpenCrash(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, percent := range survival {
-			images = append(images, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
+			images = append(images, crashClone(mem, vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
 		}
 		return nil
 	})

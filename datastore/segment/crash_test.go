@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -76,6 +77,25 @@ func (m *model) settle(t *testing.T, s *Store) {
 	check(t, s)
 }
 
+// cloning keeps clones apart from MemFS.Lock, which takes the lock of the file
+// system for reading twice: it would wait for ever for a clone that came between.
+var cloning sync.RWMutex
+
+func crashClone(mem *vfs.MemFS, cfg vfs.CrashCloneCfg) *vfs.MemFS {
+	cloning.Lock()
+	defer cloning.Unlock()
+	return mem.CrashClone(cfg)
+}
+
+// A lockingFS can be cloned at any time.
+type lockingFS struct{ vfs.FS }
+
+func (fs lockingFS) Lock(name string) (io.Closer, error) {
+	cloning.RLock()
+	defer cloning.RUnlock()
+	return fs.FS.Lock(name)
+}
+
 // A crasher is a file system that crashes before its nth operation that
 // changes something: what is there then is kept aside.
 type crasher struct {
@@ -85,7 +105,7 @@ type crasher struct {
 }
 
 func (c *crasher) fs() vfs.FS {
-	return errorfs.Wrap(c.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	return errorfs.Wrap(lockingFS{c.mem}, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && c.left.Add(-1) == 0 {
 			c.crash()
 		}
@@ -136,7 +156,7 @@ func TestCrash(t *testing.T) {
 					m.mu.Lock()
 					defer m.mu.Unlock()
 					then = m.clone()
-					after = mem.CrashClone(vfs.CrashCloneCfg{
+					after = crashClone(mem, vfs.CrashCloneCfg{
 						UnsyncedDataPercent: survives,
 						RNG:                 rand.New(rand.NewPCG(seed, uint64(round))),
 					})

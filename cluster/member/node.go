@@ -160,6 +160,8 @@ func (n *Node) openGroup(id cluster.GroupID, core fsm.Core) (*groupMember, error
 	log := n.log.With("group", uint32(id))
 	machine, err := fsm.Open(fsm.Options{
 		Dir: filepath.Join(dir, "state"), Core: core, CacheBytes: n.cfg.CacheBytes, Logger: log,
+		// Up to four memtables may be full at a time, in each group.
+		MemTableBytes: uint64(min(max(n.cfg.CacheBytes/4, 4<<20), 64<<20)),
 	})
 	if err != nil {
 		return nil, err

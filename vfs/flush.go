@@ -61,7 +61,7 @@ func (m *mount) flushFile(ctx context.Context, h *heldFile, behind bool) error {
 		mtime: h.mtime, kill: h.kill, writes: h.writes,
 	}
 	h.flushing, h.active, h.pieces = h.active, &dirty.Map{}, nil
-	h.taken, h.writes, h.kill = h.charged, 0, false
+	h.taken, h.writes, h.kill, h.killing = h.charged, 0, false, h.kill
 	h.mu.Unlock()
 
 	index, err := m.commit(&b)
@@ -72,6 +72,7 @@ func (m *mount) flushFile(ctx context.Context, h *heldFile, behind bool) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.killing = false
 	if transient(err, behind) && !b.session.Fenced() {
 		// Nothing is lost: it is tried again later.
 		h.flushing.Cover(h.active)

@@ -37,7 +37,8 @@ type heldFile struct {
 	change   uint64     // that was shown last, or is above it
 	mtime    cluster.Time
 	since    cluster.Time // when the oldest of active was written
-	kill     bool         // a write was an unprivileged user's
+	kill     bool         // a write of active was an unprivileged user's
+	killing  bool         // one of flushing was
 	lost     bool         // data that was shown is gone: the change attribute must move on
 }
 
@@ -130,6 +131,10 @@ func (h *heldFile) overlay(a *Attr, view volume.View) {
 		return
 	}
 	a.Size = max(a.Size, end)
+	if h.kill || h.killing {
+		// Nobody may run what a user wrote with the rights of the file's owner.
+		a.Mode = volume.KillPriv(a.Mode)
+	}
 	a.Used += uint64(h.charged)
 	a.Mtime = max(a.Mtime, h.mtime)
 	a.Ctime = max(a.Ctime, h.mtime)

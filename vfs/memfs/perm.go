@@ -104,9 +104,11 @@ func (fs *FS) Setattr(r *vfs.Request, f vfs.File, set vfs.SetAttr, opened bool) 
 	}
 	fs.change++
 	if set.Mask&cluster.SetSize != 0 {
+		if set.Size != n.attr.Size {
+			n.attr.Mtime = fs.now()
+		}
 		n.resize(set.Size)
 		killPriv(&n.attr, r.Cred())
-		n.attr.Mtime = fs.now()
 	}
 	fs.touch(n, false)
 	apply(&n.attr, r.Cred(), &set, fs.now())

@@ -27,6 +27,15 @@ func (fs *FS) dir(r *vfs.Request, f vfs.File, want uint32) (*volume, *node, vfs.
 	return v, n, cluster.OK
 }
 
+// searched returns the directory f, for looking up a name that is to change.
+func (fs *FS) searched(r *vfs.Request, f vfs.File) (*volume, *node, vfs.Errno) {
+	v, n, errno := fs.dir(r, f, mayExec)
+	if errno == cluster.ESYMLINK {
+		errno = cluster.ENOTDIR
+	}
+	return v, n, errno
+}
+
 // child returns what name is in dir.
 func (v *volume) child(dir *node, name string) (*node, vfs.Errno) {
 	if errno := vfs.CheckName(name); errno != cluster.OK {
@@ -140,7 +149,7 @@ func (fs *FS) Readlink(_ *vfs.Request, f vfs.File) (string, error) {
 func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateArgs) (vfs.Created, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	v, d, errno := fs.dir(r, dir, mayExec)
+	v, d, errno := fs.searched(r, dir)
 	if errno != cluster.OK {
 		return vfs.Created{}, errno
 	}
@@ -185,6 +194,10 @@ func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateA
 	n.target, n.attr.Size = args.Target, uint64(len(args.Target))
 	n.verifier = args.Verifier
 	apply(&n.attr, cred, &set, fs.now())
+	if set.Mask&cluster.SetMode != 0 && set.Mode&0o010 == 0 {
+		// The bit that apply may have taken says nothing of rights.
+		n.attr.Mode = set.Mode & cluster.ModeMask
+	}
 	if inherit && args.Type == cluster.TypeDirectory {
 		n.attr.Mode |= cluster.ModeSetGID
 	}
@@ -241,12 +254,9 @@ func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.
 	if errno != cluster.OK {
 		return vfs.Attr{}, vfs.ChangeInfo{}, errno
 	}
-	v, d, errno := fs.dir(r, dir, mayExec|mayWrite)
+	v, d, errno := fs.searched(r, dir)
 	if errno != cluster.OK {
 		return vfs.Attr{}, vfs.ChangeInfo{}, errno
-	}
-	if n.attr.Type == cluster.TypeDirectory {
-		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EISDIR
 	}
 	switch _, errno := v.child(d, name); errno {
 	case cluster.OK:
@@ -255,8 +265,13 @@ func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.
 	default:
 		return vfs.Attr{}, vfs.ChangeInfo{}, errno
 	}
-	if n.attr.Nlink == 0 || d.attr.Nlink == 0 {
-		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.ESTALE
+	switch {
+	case !allowed(&d.attr, r.Cred(), mayWrite):
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EACCES
+	case n.attr.Type == cluster.TypeDirectory:
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EISDIR
+	case n.attr.Nlink == 0:
+		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.ENOENT
 	}
 	before := d.attr.Change
 	fs.change++
@@ -270,7 +285,7 @@ func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.
 func (fs *FS) Remove(r *vfs.Request, dir vfs.File, name string) (vfs.ChangeInfo, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	v, d, errno := fs.dir(r, dir, mayExec|mayWrite)
+	v, d, errno := fs.searched(r, dir)
 	if errno != cluster.OK {
 		return vfs.ChangeInfo{}, errno
 	}
@@ -278,6 +293,8 @@ func (fs *FS) Remove(r *vfs.Request, dir vfs.File, name string) (vfs.ChangeInfo,
 	switch {
 	case errno != cluster.OK:
 		return vfs.ChangeInfo{}, errno
+	case !allowed(&d.attr, r.Cred(), mayWrite):
+		return vfs.ChangeInfo{}, cluster.EACCES
 	case sticky(d, n, r.Cred()):
 		return vfs.ChangeInfo{}, cluster.EPERM
 	case len(n.entries) > 0:
@@ -307,11 +324,11 @@ func (fs *FS) Rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vf
 	if fromDir.Volume != toDir.Volume {
 		return from, to, cluster.EXDEV
 	}
-	v, fd, errno := fs.dir(r, fromDir, mayExec|mayWrite)
+	v, fd, errno := fs.searched(r, fromDir)
 	if errno != cluster.OK {
 		return from, to, errno
 	}
-	_, td, errno := fs.dir(r, toDir, mayExec|mayWrite)
+	_, td, errno := fs.searched(r, toDir)
 	if errno != cluster.OK {
 		return from, to, errno
 	}
@@ -325,32 +342,11 @@ func (fs *FS) Rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vf
 	}
 	from = vfs.ChangeInfo{Before: fd.attr.Change, After: fd.attr.Change}
 	to = vfs.ChangeInfo{Before: td.attr.Change, After: td.attr.Change}
+	if errno := v.mayRename(r.Cred(), fd, td, n, old); errno != cluster.OK {
+		return from, to, errno
+	}
 	if old == n {
 		return from, to, nil
-	}
-	isDir := n.attr.Type == cluster.TypeDirectory
-	switch {
-	case sticky(fd, n, r.Cred()):
-		return from, to, cluster.EPERM
-	case isDir && v.inside(td, n):
-		return from, to, cluster.ELOOP
-	case isDir && fd != td && !allowed(&n.attr, r.Cred(), mayWrite):
-		return from, to, cluster.EACCES
-	case td.attr.Nlink == 0:
-		return from, to, cluster.ESTALE
-	}
-	if old != nil {
-		oldDir := old.attr.Type == cluster.TypeDirectory
-		switch {
-		case sticky(td, old, r.Cred()):
-			return from, to, cluster.EPERM
-		case isDir && !oldDir:
-			return from, to, cluster.ENOTDIR
-		case !isDir && oldDir:
-			return from, to, cluster.EISDIR
-		case len(old.entries) > 0:
-			return from, to, cluster.ENOTEMPTY
-		}
 	}
 	fs.change++
 	if old != nil {
@@ -362,6 +358,38 @@ func (fs *FS) Rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vf
 	fs.touch(n, false)
 	from.After, to.After = fd.attr.Change, td.attr.Change
 	return from, to, nil
+}
+
+// mayRename says whether cred may move n, of fd, to td, in the place of old,
+// which may be nil. Where several errors apply it is Linux' first one.
+func (v *volume) mayRename(cred *vfs.Cred, fd, td, n, old *node) vfs.Errno {
+	isDir := n.attr.Type == cluster.TypeDirectory
+	oldDir := old != nil && old.attr.Type == cluster.TypeDirectory
+	switch {
+	case fd != td && isDir && v.inside(td, n):
+		return cluster.ELOOP
+	case fd != td && oldDir && v.inside(fd, old):
+		return cluster.ENOTEMPTY
+	case old == n:
+		return cluster.OK
+	case !allowed(&fd.attr, cred, mayWrite):
+		return cluster.EACCES
+	case sticky(fd, n, cred):
+		return cluster.EPERM
+	case !allowed(&td.attr, cred, mayWrite):
+		return cluster.EACCES
+	case old != nil && sticky(td, old, cred):
+		return cluster.EPERM
+	case old != nil && isDir && !oldDir:
+		return cluster.ENOTDIR
+	case oldDir && !isDir:
+		return cluster.EISDIR
+	case isDir && fd != td && !allowed(&n.attr, cred, mayWrite):
+		return cluster.EACCES
+	case oldDir && len(old.entries) > 0:
+		return cluster.ENOTEMPTY
+	}
+	return cluster.OK
 }
 
 // inside reports whether d is top or below it.

@@ -18,6 +18,9 @@ func (fs *FS) attributed(r *vfs.Request, f vfs.File, want uint32) (*node, vfs.Er
 		return nil, errno
 	case n.attr.Type != cluster.TypeRegular && n.attr.Type != cluster.TypeDirectory:
 		return nil, cluster.EPERM
+	case want == mayWrite && n.attr.Type == cluster.TypeDirectory && n.attr.Mode&cluster.ModeSticky != 0 &&
+		!r.Cred().Root() && r.Cred().UID != n.attr.UID:
+		return nil, cluster.EPERM // a sticky directory's are its owner's
 	case !allowed(&n.attr, r.Cred(), want):
 		return nil, cluster.EACCES
 	}

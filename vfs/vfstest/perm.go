@@ -197,6 +197,9 @@ func testKillPriv(t *T) {
 		t.ok(err)
 		_, _, err = t.FS.Write(req(c.cred), f, 0, []byte("x"), c.how)
 		t.ok(err)
+		if got := t.attr(f).Mode; got != c.want {
+			t.Errorf("%d: mode %o before the commit, want %o", i, got, c.want)
+		}
 		t.commit(f)
 		if got := t.attr(f).Mode; got != c.want {
 			t.Errorf("%d: mode %o, want %o", i, got, c.want)

@@ -140,7 +140,7 @@ func written(tx *fsm.Tx, n *inode, mtime cluster.Time, kill bool, r AttrResult, 
 		n.Mtime = mtime
 	}
 	if kill {
-		n.Mode = killPriv(n.Mode)
+		n.Mode = KillPriv(n.Mode)
 	}
 	storeInode(tx, n)
 	r.Attr = n.Attr

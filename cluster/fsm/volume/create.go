@@ -109,7 +109,7 @@ func createExisting(tx *fsm.Tx, c *Create, dir *inode, e *Dirent, dst []byte) ([
 			return dst, errno
 		}
 		if !c.Cred.Root() {
-			n.Mode = killPriv(n.Mode)
+			n.Mode = KillPriv(n.Mode)
 		}
 		n.modify(tx)
 		storeInode(tx, &n)

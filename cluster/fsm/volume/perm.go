@@ -49,10 +49,10 @@ func Removable(dir, victim *cluster.Attr, cred *cluster.Cred) cluster.Errno {
 // bit.
 func inGroup(cred *cluster.Cred, gid uint32) bool { return cred.Root() || cred.InGroup(gid) }
 
-// killPriv clears what a change of content or owner must not leave to an
+// KillPriv clears what a change of content or owner must not leave to an
 // executable: set-user-id, and set-group-id where the group may execute it (it
 // means something else where it may not).
-func killPriv(mode uint32) uint32 {
+func KillPriv(mode uint32) uint32 {
 	mode &^= cluster.ModeSetUID
 	if mode&0o010 != 0 {
 		mode &^= cluster.ModeSetGID

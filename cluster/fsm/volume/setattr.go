@@ -131,10 +131,10 @@ func (c *SetAttr) killed(n *inode) uint32 {
 	case n.Type == cluster.TypeDirectory:
 	case mask&(cluster.SetUID|cluster.SetGID) != 0:
 		if mask&cluster.SetMode == 0 || !c.Cred.Root() {
-			return killPriv(n.Mode)
+			return KillPriv(n.Mode)
 		}
 	case mask&cluster.SetSize != 0 && mask&cluster.SetMode == 0 && !c.Cred.Root():
-		return killPriv(n.Mode)
+		return KillPriv(n.Mode)
 	}
 	return n.Mode
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,25 @@ func joined(members []cluster.StoreID) string {
 		words = append(words, string(rune('0'+m)))
 	}
 	return strings.Join(words, " ")
+}
+
+// TestFullStore: a store that says that it is full is a problem until it says
+// that it is not.
+func TestFullStore(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 1}); err != nil {
+		t.Fatal(err)
+	}
+	told := func() bool {
+		return slices.ContainsFunc(n.Status().Problems, func(p string) bool {
+			return strings.HasPrefix(p, "store 1 on node n1 is full: ")
+		})
+	}
+	n.full.Store(true)
+	eventually(t, "the full store is a problem", told)
+	n.full.Store(false)
+	eventually(t, "the store is not full any more", func() bool { return !told() })
 }
 
 // TestLocksOfFencedNode: a leader that finds a lost node's writer fenced, but

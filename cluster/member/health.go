@@ -14,6 +14,7 @@ type StoreReport struct {
 	Capacity uint64 `json:"capacity"` // bytes
 	Used     uint64 `json:"used"`     // bytes
 	Failed   bool   `json:"failed,omitempty"`
+	Full     bool   `json:"full,omitempty"` // it has no room for another blob
 }
 
 // A heartbeat is what a node tells the leader of group 0 several times a second.
@@ -41,6 +42,7 @@ type storeUp struct {
 	Up       bool   `json:"up"`
 	Capacity uint64 `json:"capacity"`
 	Used     uint64 `json:"used"`
+	Full     bool   `json:"full,omitempty"`
 }
 
 // watcher is the leader's view of the nodes' health. It has no clock: now is

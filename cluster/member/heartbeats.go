@@ -82,7 +82,7 @@ func (n *Node) hear(b heartbeat) (t *table, known bool) {
 		report, reported := reports[hex.EncodeToString(s.UUID[:])]
 		t.Stores[s.ID] = storeUp{
 			Up:       t.Up[s.Node] && !report.Failed && (reported || n.watcher.nodes[s.Node] == nil || !n.watcher.nodes[s.Node].seen),
-			Capacity: report.Capacity, Used: report.Used,
+			Capacity: report.Capacity, Used: report.Used, Full: report.Full,
 		}
 	}
 	return t, true

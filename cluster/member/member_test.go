@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type testNode struct {
 	*Node
 	dir, addr, store string
+	full             atomic.Bool // the store
 	endpoint         *peer.Endpoint
 }
 
@@ -39,7 +41,7 @@ func startNode(t *testing.T, name cluster.NodeID, dir, addr string) *testNode {
 	n := &testNode{dir: dir, addr: ep.Addr().String(), endpoint: ep, store: fmt.Sprintf("%032x", name)}
 	n.Node, err = Start(Config{
 		Self: name, Dir: dir, Peer: ep, PeerAddr: n.addr, Roles: registry.AllRoles,
-		Stores:           func() []StoreReport { return []StoreReport{{UUID: n.store, Capacity: 1 << 30}} },
+		Stores:           func() []StoreReport { return []StoreReport{{UUID: n.store, Capacity: 1 << 30, Full: n.full.Load()}} },
 		HeartbeatTimeout: 200 * time.Millisecond, CacheBytes: 8 << 20,
 		DownAfter: time.Second, FenceAfter: 2 * time.Second, Logger: log,
 	})

@@ -122,6 +122,8 @@ func (n *Node) Status() Status {
 			problem("store %d on node %s has failed: its disk must be replaced", store.ID, store.Node)
 		case state == "down" && t.Up[store.Node]:
 			problem("store %d is down, and its node %s is up: its disk is missing there", store.ID, store.Node)
+		case soft.Full:
+			problem("store %d on node %s is full: delete files, or give the cluster more disks", store.ID, store.Node)
 		}
 	}
 	s.Groups = append(s.Groups, groupStatus(zero.group, t))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/member"
 	"github.com/hawserfs/hawser/conf"
 	"github.com/hawserfs/hawser/datastore/blob"
@@ -46,6 +47,7 @@ func (d *disks) reports() []member.StoreReport {
 		uuid, u := s.UUID(), s.Usage()
 		out[i] = member.StoreReport{
 			UUID: hex.EncodeToString(uuid[:]), Capacity: u.Capacity, Used: u.Used, Failed: s.Failed() != nil,
+			Full: u.Free < cluster.MaxBlob,
 		}
 	}
 	return out

@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"os"
+	"strings"
+	"testing"
+	_ "unsafe" // for linkname
+
+	_ "github.com/hawserfs/hawser/cluster/fsm/volume"
+)
+
+// The rules within the state machine have a switch that only tests of its
+// package reach, and this one: nothing else has any business there.
+//
+//go:linkname coreRulesOff github.com/hawserfs/hawser/cluster/fsm/volume.rulesOff
+var coreRulesOff uint32
+
+// As in cluster/fsm/volume/rules.go.
+const (
+	coreLowWater uint32 = 1 << 1
+	coreOnce     uint32 = 1 << 2
+	coreEpoch    uint32 = 1 << 4
+	coreWritable uint32 = 1 << 5
+	coreQuiet    uint32 = 1 << 9
+	coreSetEpoch uint32 = 1 << 11
+)
+
+// find runs worlds until one fails, and says after how many steps.
+func find(t *testing.T, c Config, core uint32, most uint64) (err error) {
+	coreRulesOff = core
+	defer func() { coreRulesOff = 0 }()
+	steps := uint64(0)
+	for c.Seed = 1; steps < most; c.Seed++ {
+		n, err := Run(c)
+		steps += n.Steps
+		if err != nil {
+			t.Logf("after %d steps: %.300v", steps, err)
+			return err
+		}
+	}
+	return nil
+}
+
+// TestBroken switches off each rule in turn: it is missed within a bounded
+// number of steps.
+func TestBroken(t *testing.T) {
+	const most = 1_000_000
+	for _, c := range []struct {
+		name     string
+		off      Break
+		core     uint32
+		kept     string // what is found of the rule itself
+		outcomes string // what is found of its outcomes alone; "": not tried
+		rare     bool   // the outcomes take long to show
+	}{
+		{"commit before all members have the blob", BreakCopies, 0, "not durable", "not durable", false},
+		{"store answers before the blob is durable", BreakSync, 0, "not durable", "not durable", false},
+		{"blob id used again", BreakNewID, 0, "two contents", "another content", false},
+		{"command repeated under another number", BreakSequence, 0, "executes operation", "", false},
+		{"acknowledged before the commit", BreakAck, 0, "acknowledged", "", false},
+		{"fenced writer goes on", BreakFence, 0, "fenced writer", "", false},
+		{"verifier does not change", BreakVerifier, 0, "told", "", false},
+		{"orphan deleted while its writer may commit it", BreakCollect, 0, "may still commit", "not durable", false},
+		{"log cut beyond what is flushed", BreakLogCut, 0, "log begins", "", false},
+		{"strict read without a read index", BreakReadIndex, 0, "acknowledged before it began", "", false},
+		{"write committed in parts", BreakWhole, 0, "executes operation", "", false},
+		{"commit of an old epoch", 0, coreEpoch, "of epoch", "not durable", false},
+		{"commit below the low-water mark", BreakFinish, coreLowWater, "final below", "not durable", true},
+		{"commit to a set that is not writable", BreakChoose, coreWritable, "state 1", "not durable", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, outcomes := range []bool{false, true} {
+				want := c.kept
+				if outcomes {
+					want = c.outcomes
+				}
+				if want == "" || outcomes && c.rare && os.Getenv("HAWSER_SIM") == "" {
+					continue
+				}
+				err := find(t, Config{Break: c.off, Outcomes: outcomes}, c.core, most)
+				if err == nil {
+					t.Errorf("outcomes %v: not found in %d steps", outcomes, most)
+				} else if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "panic") {
+					t.Errorf("outcomes %v: want %q", outcomes, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRefused has front-ends that do what the state machine is there to refuse:
+// nothing comes of it.
+func TestRefused(t *testing.T) {
+	if err := find(t, Config{Break: BreakFinish | BreakChoose}, 0, 100_000); err != nil {
+		t.Error(err)
+	}
+}

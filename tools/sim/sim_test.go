@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// seedOf returns the seed that HAWSER_SEED asks for.
+func seedOf(t *testing.T) (uint64, bool) {
+	v := os.Getenv("HAWSER_SEED")
+	if v == "" {
+		return 0, false
+	}
+	seed, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seed, true
+}
+
+// long returns how long to simulate: HAWSER_SIM, or short.
+func long(t *testing.T, short time.Duration) time.Duration {
+	v := os.Getenv("HAWSER_SIM")
+	if v == "" {
+		return short
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func trace(t *testing.T) func(string) {
+	if os.Getenv("HAWSER_TRACE") == "" {
+		return nil
+	}
+	return func(line string) { t.Log(line) }
+}
+
+// TestWorlds simulates one world after the other, on each core.
+func TestWorlds(t *testing.T) {
+	if seed, ok := seedOf(t); ok {
+		c, err := Run(Config{Seed: seed, Trace: trace(t)})
+		t.Log(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	first := uint64(time.Now().UnixNano())
+	t.Logf("seeds from %d on", first)
+	worlds(t, long(t, 4*time.Second), func(i uint64) Config { return Config{Seed: first + i} })
+}
+
+// TestWorldsOnSegments does it with the real stores.
+func TestWorldsOnSegments(t *testing.T) {
+	if seed, ok := seedOf(t); ok {
+		c, err := Run(Config{Seed: seed, Segments: true, Trace: trace(t)})
+		t.Log(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	first := uint64(time.Now().UnixNano())
+	t.Logf("seeds from %d on", first)
+	worlds(t, long(t, 8*time.Second)/4, func(i uint64) Config { return Config{Seed: first + i, Segments: true} })
+}
+
+func worlds(t *testing.T, length time.Duration, config func(i uint64) Config) {
+	var mu sync.Mutex
+	var total Counts
+	var next atomic.Uint64
+	var wg sync.WaitGroup
+	cores := runtime.GOMAXPROCS(0)
+	begun := time.Now()
+	for range cores {
+		wg.Go(func() {
+			for time.Since(begun) < length && !t.Failed() {
+				c, err := Run(config(next.Add(1) - 1))
+				if err != nil {
+					t.Errorf("%v\n(repeat: HAWSER_SEED=%d)", err, err.(*Failure).Config.Seed)
+				}
+				mu.Lock()
+				total.add(&c)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begun)
+	t.Logf("%d worlds, %.0f steps/s a core: %v", next.Load(), float64(total.Steps)/took.Seconds()/float64(cores), total)
+}
+
+// TestSameSeed: a seed says all that happens.
+func TestSameSeed(t *testing.T) {
+	for _, segments := range []bool{false, true} {
+		var lines [2][]string
+		var counts [2]Counts
+		for i := range lines {
+			var err error
+			counts[i], err = Run(Config{Seed: 7, Steps: 6000, Segments: segments, Trace: func(l string) { lines[i] = append(lines[i], l) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if counts[0] != counts[1] {
+			t.Errorf("segments %v: two runs of a seed differ:\n%v\n%v", segments, counts[0], counts[1])
+		}
+		for i := range min(len(lines[0]), len(lines[1])) {
+			if lines[0][i] != lines[1][i] {
+				t.Fatalf("segments %v: two runs of a seed differ:\n%s\n%s", segments, lines[0][i], lines[1][i])
+			}
+		}
+	}
+}

@@ -230,10 +230,24 @@ func (o *oracle) step() {
 		do     func()
 	}{
 		{10, o.create},
-		{4, o.link}, {6, o.unlink}, {8, o.rename}, {8, o.setattr},
-		{8, o.write}, {2, o.read}, {3, o.punch}, {2, o.allocate}, {2, o.clone},
-		{2, o.open}, {2, o.shut}, {3, o.lookup}, {2, o.list}, {3, o.xattr},
-		{2, o.compare}, {1, o.restart}, {1, o.restore}, {2, o.relayShadow},
+		{4, o.link},
+		{6, o.unlink},
+		{8, o.rename},
+		{8, o.setattr},
+		{8, o.write},
+		{2, o.read},
+		{3, o.punch},
+		{2, o.allocate},
+		{2, o.clone},
+		{2, o.open},
+		{2, o.shut},
+		{3, o.lookup},
+		{2, o.list},
+		{3, o.xattr},
+		{2, o.compare},
+		{1, o.restart},
+		{1, o.restore},
+		{2, o.relayShadow},
 	}
 	total := 0
 	for _, s := range steps {

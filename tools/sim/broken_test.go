@@ -18,11 +18,9 @@ var coreRulesOff uint32
 // As in cluster/fsm/volume/rules.go.
 const (
 	coreLowWater uint32 = 1 << 1
-	coreOnce     uint32 = 1 << 2
 	coreEpoch    uint32 = 1 << 4
 	coreWritable uint32 = 1 << 5
-	coreQuiet    uint32 = 1 << 9
-	coreSetEpoch uint32 = 1 << 11
+	coreHeld     uint32 = 1 << 14
 )
 
 // find runs worlds until one fails, and says after how many steps.
@@ -67,6 +65,7 @@ func TestBroken(t *testing.T) {
 		{"commit of an old epoch", 0, coreEpoch, "of epoch", "not durable", false},
 		{"commit below the low-water mark", BreakFinish, coreLowWater, "final below", "not durable", true},
 		{"commit to a set that is not writable", BreakChoose, coreWritable, "state 1", "not durable", false},
+		{"unlinked file freed while it is open", 0, coreHeld, "has it open", "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, outcomes := range []bool{false, true} {

@@ -115,6 +115,20 @@ func (fe *frontEnd) use(ino cluster.Ino) func() {
 	}
 }
 
+// open keeps a file open, sometimes for a while. stays says whether it has to
+// be there still: it had a name, and the front-end's writer was there before
+// that went and has not been fenced.
+func (fe *frontEnd) open(t *task, ino cluster.Ino) (stays func() bool) {
+	s := fe.writer.Current()
+	a, ok := fe.n.replica.view.Inode(ino)
+	if fe.w.oneIn(10) {
+		t.sleep(fe.w.between(time.Millisecond, 4*time.Second))
+	}
+	return func() bool {
+		return ok && a.Nlink > 0 && s != nil && !fe.w.rules.writers[s.ID()].fenced
+	}
+}
+
 // A piece of a file is as a read finds it.
 type found struct {
 	off     int
@@ -156,6 +170,7 @@ func (fe *frontEnd) read(t *task, ino cluster.Ino) error {
 	defer fe.use(ino)()
 	w := fe.w
 	floor := w.rules.acked
+	stays := fe.open(t, ino)
 	const tries = 3
 	for range tries {
 		index := w.readIndex(t, fe.n)
@@ -166,6 +181,9 @@ func (fe *frontEnd) read(t *task, ino cluster.Ino) error {
 		}
 		list, size, ok := mapOf(fe.n.replica.view, ino)
 		if !ok {
+			if stays() {
+				w.failf("inode %d is gone, but node %s has it open", ino, fe.n.id)
+			}
 			return cluster.ESTALE
 		}
 		want, known := w.rules.files[ino].at(at)

@@ -35,7 +35,7 @@ const (
 // Config says what is simulated.
 type Config struct {
 	Seed     uint64
-	Steps    uint64 // until the world comes to rest; 0: 20,000
+	Steps    uint64 // until the world comes to rest; 0: some thousand, as the seed has it
 	Segments bool   // the stores are real ones (datastore/segment)
 	Break    Break
 	// Outcomes leaves out the checks that a rule is kept, for those of what
@@ -105,10 +105,10 @@ func (f *Failure) Error() string {
 // Run simulates one world to its end, where everything is at rest. The error is
 // a *Failure. The same Config gives the same run.
 func Run(cfg Config) (c Counts, err error) {
-	if cfg.Steps == 0 {
-		cfg.Steps = 20_000
-	}
 	w := &World{cfg: cfg, rng: newRand(cfg.Seed, 0), outside: &proc{alive: true}}
+	if drawn := uint64(2000 + w.rng.IntN(12_000)); cfg.Steps == 0 {
+		cfg.Steps = drawn
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			f := &Failure{Config: cfg, Step: w.steps, Time: w.now}
@@ -132,7 +132,7 @@ func Run(cfg Config) (c Counts, err error) {
 		if w.steps/1024 != before/1024 {
 			w.rules.everyCopy(0)
 		}
-		if w.steps/8192 != before/8192 {
+		if w.steps/4096 != before/4096 {
 			w.checkStates()
 		}
 	}

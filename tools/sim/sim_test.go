@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // seedOf returns the seed that HAWSER_SEED asks for.
@@ -79,7 +81,7 @@ func worlds(t *testing.T, length time.Duration, config func(i uint64) Config) {
 	var next atomic.Uint64
 	var wg sync.WaitGroup
 	cores := runtime.GOMAXPROCS(0)
-	begun := time.Now()
+	begun, used := time.Now(), cpuTime()
 	for range cores {
 		wg.Go(func() {
 			for time.Since(begun) < length && !t.Failed() {
@@ -94,8 +96,32 @@ func worlds(t *testing.T, length time.Duration, config func(i uint64) Config) {
 		})
 	}
 	wg.Wait()
-	took := time.Since(begun)
-	t.Logf("%d worlds, %.0f steps/s a core: %v", next.Load(), float64(total.Steps)/took.Seconds()/float64(cores), total)
+	t.Logf("%d worlds, %.0f steps a second, %.0f a second of CPU time: %v", next.Load(),
+		float64(total.Steps)/time.Since(begun).Seconds(), float64(total.Steps)/(cpuTime()-used).Seconds(), total)
+}
+
+// cpuTime returns what this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkStep is a step of a world.
+func BenchmarkStep(b *testing.B) {
+	for _, segments := range []bool{false, true} {
+		b.Run(map[bool]string{false: "model stores", true: "segment stores"}[segments], func(b *testing.B) {
+			for done, seed := uint64(0), uint64(1); done < uint64(b.N); seed++ {
+				c, err := Run(Config{Seed: seed, Segments: segments, Steps: min(20_000, max(2000, uint64(b.N)-done))})
+				if err != nil {
+					b.Fatal(err)
+				}
+				done += c.Steps
+			}
+		})
+	}
 }
 
 // TestSameSeed: a seed says all that happens.

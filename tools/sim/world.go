@@ -92,8 +92,11 @@ type task struct {
 	waits   uint64 // counts waits, so that old timers are known
 }
 
-// spawn starts a task of p.
+// spawn starts a task of p, unless that is dead.
 func (w *World) spawn(p *proc, fn func(t *task)) {
+	if !p.alive {
+		return // a task that is unwound tidies up
+	}
 	t := &task{w: w, p: p}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {

@@ -322,7 +322,7 @@ func TestSilentServer(t *testing.T) {
 	s := newServer(t, fs)
 	cfg := quick(s.server())
 	cfg.Workloads, cfg.Timeout = []string{"rand-read"}, 300*time.Millisecond
-	time.AfterFunc(700*time.Millisecond, func() { close(fs.free) })
+	time.AfterFunc(5*time.Second, func() { close(fs.free) })
 	_, err := Run(context.Background(), cfg)
 	if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), s.addr) {
 		t.Error(err)

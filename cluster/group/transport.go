@@ -26,6 +26,8 @@ type streamLayer struct {
 	peer    *peer.Endpoint
 	resolve func(cluster.NodeID) (string, bool)
 
+	ended chan struct{} // closed by Close
+
 	mu     sync.Mutex
 	conns  map[*trackedConn]struct{}
 	closed bool
@@ -34,7 +36,7 @@ type streamLayer struct {
 func newStreamLayer(cfg *Config) *streamLayer {
 	return &streamLayer{
 		Listener: cfg.Peer.Streams(cfg.ID), group: cfg.ID, self: cfg.Self, peer: cfg.Peer,
-		resolve: cfg.Resolve, conns: make(map[*trackedConn]struct{}),
+		resolve: cfg.Resolve, ended: make(chan struct{}), conns: make(map[*trackedConn]struct{}),
 	}
 }
 
@@ -73,31 +75,55 @@ func (l *streamLayer) Accept() (net.Conn, error) {
 	return l.track(conn)
 }
 
-// Dial connects to another member.
+// Dial connects to another member. It goes on trying while the other is not
+// there: after a failed call Raft waits up to ten seconds before the next, and
+// a member that returns would be without the leader for as long.
 func (l *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	addr, ok := l.resolve(cluster.NodeID(to))
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	for {
+		conn, err := l.dial(ctx, cluster.NodeID(to))
+		if err == nil {
+			return l.track(conn)
+		}
+		select {
+		case <-time.After(redialEvery):
+		case <-ctx.Done():
+			return nil, err
+		case <-l.ended:
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// redialEvery is the pause between attempts to reach a member.
+const redialEvery = 100 * time.Millisecond
+
+func (l *streamLayer) dial(ctx context.Context, to cluster.NodeID) (net.Conn, error) {
+	addr, ok := l.resolve(to)
 	if !ok {
 		return nil, fmt.Errorf("the address of node %s is not known", to)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
 	conn, err := l.peer.DialStream(ctx, addr, l.group)
 	if err != nil {
 		return nil, err
 	}
 	// A node that took over another's address must not vote and acknowledge in
 	// the other's name: it has not the other's log.
-	if node := peer.StreamNode(conn); node != cluster.NodeID(to) {
+	if node := peer.StreamNode(conn); node != to {
 		_ = conn.Close()
 		return nil, fmt.Errorf("node %s is not at its address %s: node %s is", to, addr, node)
 	}
-	return l.track(conn)
+	return conn, nil
 }
 
 // Close stops accepting and closes every connection.
 func (l *streamLayer) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()
+	if !l.closed {
+		close(l.ended)
+	}
 	l.closed = true
 	conns := make([]*trackedConn, 0, len(l.conns))
 	for c := range l.conns {

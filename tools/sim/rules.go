@@ -252,13 +252,13 @@ func (r *rules) commit(e *logEntry, c *volume.CommitExtents, w *writerBook) {
 		}
 		b.committed, b.set = true, n.Set
 		set := r.sets[n.Set]
+		if set.Epoch != n.Epoch || set.State != volume.Writable {
+			r.missf("entry %d commits blob %v of epoch %d to set %d of epoch %d, state %d", e.Index, n.ID, n.Epoch, n.Set, set.Epoch, set.State)
+		}
 		for _, m := range set.Members {
 			if s := r.w.store(m); !s.lost && !s.disk.durable(n.ID) {
 				r.missf("entry %d commits blob %v, which is not durable on store %d of set %d", e.Index, n.ID, m, n.Set)
 			}
-		}
-		if set.Epoch != n.Epoch || set.State != volume.Writable {
-			r.missf("entry %d commits blob %v of epoch %d to set %d of epoch %d, state %d", e.Index, n.ID, n.Epoch, n.Set, set.Epoch, set.State)
 		}
 		r.order = append(r.order, n.ID)
 	}

@@ -308,31 +308,24 @@ func (w *World) end() {
 	}
 }
 
+// faults returns the counts of what went wrong and of what came of it, by name.
+func (c *Counts) faults() map[string]*uint64 {
+	return map[string]*uint64{
+		"crashes": &c.crashes, "cuts": &c.cuts, "leaders lost": &c.leaders, "snapshots installed": &c.installs,
+		"proposals repeated": &c.retries, "duplicates": &c.duplicates, "commands of fenced writers": &c.fenced,
+		"blobs put again": &c.again, "commits": &c.commits, "writes": &c.writes, "flushes": &c.flushes, "reads": &c.reads,
+		"hedged puts": &c.hedged, "ids given up": &c.abandoned, "members moved": &c.moves,
+		"garbage": &c.collected, "orphans": &c.orphans, "stores lost": &c.losses,
+	}
+}
+
 // add sums counts up.
 func (c *Counts) add(d *Counts) {
 	c.Steps += d.Steps
 	c.Time += d.Time
 	c.Entries += d.Entries
-	for _, p := range [][2]*uint64{
-		{&c.crashes, &d.crashes},
-		{&c.cuts, &d.cuts},
-		{&c.leaders, &d.leaders},
-		{&c.installs, &d.installs},
-		{&c.retries, &d.retries},
-		{&c.duplicates, &d.duplicates},
-		{&c.fenced, &d.fenced},
-		{&c.again, &d.again},
-		{&c.commits, &d.commits},
-		{&c.writes, &d.writes},
-		{&c.flushes, &d.flushes},
-		{&c.reads, &d.reads},
-		{&c.hedged, &d.hedged},
-		{&c.abandoned, &d.abandoned},
-		{&c.moves, &d.moves},
-		{&c.collected, &d.collected},
-		{&c.orphans, &d.orphans},
-		{&c.losses, &d.losses},
-	} {
-		*p[0] += *p[1]
+	to := c.faults()
+	for name, n := range d.faults() {
+		*to[name] += *n
 	}
 }

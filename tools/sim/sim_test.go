@@ -124,6 +124,32 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
+// TestAllHappens: the worlds are bad enough.
+func TestAllHappens(t *testing.T) {
+	var total Counts
+	for seed := uint64(1); total.Steps < 500_000; seed++ {
+		c, err := Run(Config{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total.add(&c)
+		missing := ""
+		for name, n := range total.faults() {
+			if *n == 0 {
+				missing = name
+			}
+		}
+		if missing == "" {
+			return
+		}
+	}
+	for name, n := range total.faults() {
+		if *n == 0 {
+			t.Errorf("no %s in %d steps", name, total.Steps)
+		}
+	}
+}
+
 // TestSameSeed: a seed says all that happens.
 func TestSameSeed(t *testing.T) {
 	for _, segments := range []bool{false, true} {

@@ -39,7 +39,7 @@ func (m *mount) relaxed(r *Request) error {
 	if own := m.own.Load(); own > a.index {
 		a.index, a.here = own, false
 	}
-	if !a.strict && int64(m.sys.cfg.Now())-m.contact.Load() > int64(m.sys.cfg.Stale) {
+	if !a.strict && (r.fresh || int64(m.sys.cfg.Now())-m.contact.Load() > int64(m.sys.cfg.Stale)) {
 		return m.strict(r)
 	}
 	return m.wait(r.ctx, a)
@@ -73,7 +73,7 @@ func (m *mount) inode(r *Request, f File) (Attr, error) {
 	if ok && a.Class.Consistency == cluster.Relaxed {
 		wait = m.relaxed
 	}
-	if g := r.on(m.ID); g.here && (g.strict || ok && a.Class.Consistency == cluster.Relaxed) {
+	if g := r.on(m.ID); g.here && (g.strict || ok && a.Class.Consistency == cluster.Relaxed && !r.fresh) {
 		wait = nil
 	}
 	if wait != nil {

@@ -4,8 +4,9 @@ import "context"
 
 // A Request is one compound operation of one user. It is used by one goroutine.
 type Request struct {
-	ctx  context.Context
-	cred Cred
+	ctx   context.Context
+	cred  Cred
+	fresh bool // nothing older than the request may be read
 
 	// What has been agreed for this request so far; kept by the implementation.
 	reads []agreed
@@ -31,6 +32,11 @@ func (r *Request) Context() context.Context { return r.ctx }
 
 // Cred returns who asks.
 func (r *Request) Cred() *Cred { return &r.cred }
+
+// Fresh says that what r reads from now on must not be older than r, also in
+// relaxed directories: what was committed before is seen. For opening files
+// (close-to-open consistency).
+func (r *Request) Fresh() { r.fresh = true }
 
 // Reset makes r a new request, keeping its memory.
 func (r *Request) Reset(ctx context.Context, cred Cred) {

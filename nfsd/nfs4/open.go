@@ -85,6 +85,7 @@ func (c *compound) open() proto.Status {
 	if st := c.mayOpen(&a); st != proto.OK {
 		return st
 	}
+	c.req.Fresh() // who opens a file sees what was there when another closed it
 	file, attr, change, set, st := c.find(&a)
 	if st != proto.OK {
 		return st

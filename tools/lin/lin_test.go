@@ -100,6 +100,7 @@ func TestCluster(t *testing.T) {
 		// Long histories are checked in parts: nothing is remembered of the
 		// one before but what it left behind, so each has a place of its own.
 		at := makePlace(t, c.nodes[0].nfs, "main", left.String(), proto.FileSync)
+		relaxed := makePlace(t, c.nodes[0].nfs, "relaxed", left.String(), proto.Unstable)
 		now := min(left, 15*time.Second)
 		stop, calm := make(chan struct{}), make(chan struct{})
 		var wg sync.WaitGroup
@@ -107,11 +108,20 @@ func TestCluster(t *testing.T) {
 		wg.Go(func() { c.trouble(rand.New(rand.NewPCG(seed, uint64(left))), calm) })
 		wg.Go(func() { blockRec = run(t, c, at, 2, seed, (*worker).block, stop) })
 		wg.Go(func() { nameRec = run(t, c, at, 2, seed+1, (*worker).name, stop) })
+		var closed, lost atomic.Int64
+		for i, n := range c.nodes {
+			k := &courier{
+				t: t, rng: rand.New(rand.NewPCG(seed, uint64(100+i))), dir: relaxed.dirs[0],
+				addr: [2]string{n.nfs, c.nodes[(i+1)%len(c.nodes)].nfs}, closed: &closed, lost: &lost,
+			}
+			wg.Go(func() { k.run(stop) })
+		}
 		time.Sleep(now)
 		close(calm)
 		time.Sleep(2 * time.Second)
 		close(stop)
 		wg.Wait()
+		t.Logf("relaxed: %d files written, closed and read elsewhere, %d writes done again", closed.Load(), lost.Load())
 		if !check(t, "blocks", Blocks, blockRec) {
 			t.Error("reads and writes of blocks are not linearizable")
 			show(t, Blocks, blockRec)

@@ -85,8 +85,8 @@ sequential reads fill the connection by themselves; raise the client's ` + "`rea
 In a relaxed directory, data is sent to the disks early and committed with COMMIT, so that a large write costs a few
 commits. What fsync or close have returned for is on as many disks as the class has copies, and survives that all
 nodes lose power. What is not yet committed is lost with the node, and the client, which still has it, writes it again
-by itself. Write under a temporary name, fsync, rename: others see all or nothing. Readers on other nodes may see a
-state that is up to 2 s old.
+by itself. Write under a temporary name, fsync, rename: others see all or nothing. Who opens a file sees what was there
+when another one closed it; readers on other nodes that have it open may see a state that is up to 2 s old.
 
 ### Home directories: everything
 

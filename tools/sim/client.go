@@ -82,14 +82,14 @@ func (c *client) run(t *task) {
 			c.commitOwn(t)
 		case k < 86:
 			c.anyFile(t, func(t *task, fe *frontEnd, ino cluster.Ino) error { return fe.read(t, ino) })
-		case k < 90:
+		case k < 89:
 			c.change(t, volume.Punch{Off: uint64(w.rng.IntN(maxFile)), Len: uint64(1 + w.rng.IntN(maxFile/2))})
-		case k < 93:
+		case k < 91:
 			size := uint64(w.rng.IntN(maxFile))
 			c.change(t, volume.SetAttr{Attr: cluster.SetAttr{Mask: cluster.SetSize, Size: size}, Open: true})
-		case k < 95:
+		case k < 93:
 			c.change(t, volume.Clone{})
-		case k < 97:
+		case k < 96:
 			c.remove(t)
 		default:
 			c.create(t)
@@ -274,7 +274,12 @@ type sharedFile struct {
 	name string
 }
 
+// sharedFile draws one; now and then one that was removed, as by a client that
+// has it open.
 func (w *World) sharedFile() (cluster.Ino, bool) {
+	if n := len(w.removed); n > 0 && w.oneIn(25) {
+		return w.removed[w.rng.IntN(n)], true
+	}
 	if len(w.shared) == 0 {
 		return 0, false
 	}
@@ -289,6 +294,8 @@ func (c *client) remove(t *task) {
 	i := w.rng.IntN(len(w.shared))
 	f := w.shared[i]
 	w.shared = append(w.shared[:i:i], w.shared[i+1:]...)
+	const remembered = 3
+	w.removed = append(w.removed[max(0, len(w.removed)-remembered+1):], f.ino)
 	c.ask(t, func(t *task, fe *frontEnd, _ func()) answer {
 		_, _, err := fe.propose(t, volume.Remove{Dir: cluster.RootIno, Name: f.name})
 		return answer{err: err}

@@ -14,4 +14,8 @@
 // Nothing runs at the same time as anything else: a task is a coroutine that
 // runs until it waits. So a seed says all that happens, and a failure is
 // repeated by its seed.
+//
+// go test runs worlds for some seconds; HAWSER_SIM=10m for ten minutes, on all
+// cores; HAWSER_SEED=n repeats one, and HAWSER_TRACE=1 tells what happens in it.
+// A [Break] switches a rule off, to show that it is missed.
 package sim

@@ -17,9 +17,9 @@ const (
 	garbageDelay = 2 * time.Second
 )
 
-// keep starts what a node does beside serving clients. What only the leader
-// does is done by any node that leads when it looks, and goes on to the end of
-// the step when another one leads meanwhile.
+// keep starts what a node does beside serving clients. What the leader does is
+// done by any node that leads, or thinks so, when it looks, and goes on to the
+// end of the step when another one leads meanwhile.
 func (n *node) keep() {
 	w := n.w
 	every := func(lo, hi time.Duration, fn func(t *task)) {
@@ -32,15 +32,15 @@ func (n *node) keep() {
 	}
 	leads := func(fn func(t *task)) func(t *task) {
 		return func(t *task) {
-			if w.group.leader == n {
+			if w.group.leader == n || !w.calm && w.oneIn(6) { // it may not know that it does not lead any more
 				fn(t)
 			}
 		}
 	}
 	every(200*time.Millisecond, 3*time.Second, func(*task) { n.replica.snapshot() })
 	every(time.Second, 5*time.Second, n.fe.flushOld)
-	every(500*time.Millisecond, 2*time.Second, n.fe.releaseUnlinked)
-	every(500*time.Millisecond, 3*time.Second, leads(n.fe.reap))
+	every(100*time.Millisecond, time.Second, n.fe.releaseUnlinked)
+	every(100*time.Millisecond, time.Second, leads(n.fe.reap))
 	every(200*time.Millisecond, 600*time.Millisecond, leads(n.fencer))
 	every(50*time.Millisecond, 800*time.Millisecond, leads(n.fe.keepSets))
 
@@ -163,6 +163,9 @@ func (fe *frontEnd) keepSets(t *task) {
 	}
 	if bad >= 0 && !fe.move(t, &set, bad) {
 		return // read-only until it works
+	}
+	if !w.calm && w.oneIn(6) {
+		t.sleep(w.between(100*time.Millisecond, 4*time.Second)) // others may lead meanwhile
 	}
 	set.State = volume.Writable
 	fe.putSet(t, set)

@@ -81,6 +81,7 @@ type World struct {
 	resting     bool  // clients end
 	clientsDone int
 	shared      []sharedFile
+	removed     []cluster.Ino // of late
 	ops         uint64
 	count       Counts
 }

@@ -65,14 +65,16 @@ type Garbage struct {
 // deleted from the members, by id, beginning with from, until it returns
 // false. Those that their writer is not past yet are left out: it is soon.
 func (v View) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, fn func(g Garbage) bool) {
-	writers := make(map[cluster.WriterID]fsm.Writer)
-	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
-		writers[w.ID] = w
-		return true
-	})
+	// Writers are looked up as they are met: there may be many more. They may be
+	// read after the queue, since what is in it is never committed again.
+	met := make(map[cluster.WriterID]writerOf)
 	v.ascendSetBlobs(prefixGarbage, set, from, func(id cluster.BlobID, val []byte) bool {
-		w, known := writers[id.Writer()]
-		if !final(id, w, known) {
+		w, ok := met[id.Writer()]
+		if !ok {
+			w.Writer, w.known = fsm.LoadWriter(v.Reader, id.Writer())
+			met[id.Writer()] = w
+		}
+		if !final(id, w.Writer, w.known) {
 			return true
 		}
 		g, ok := decodeGarbage(val)
@@ -81,6 +83,12 @@ func (v View) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, fn func(g G
 		}
 		return fn(Garbage{Set: set, Blob: id, Index: g.Index, Time: g.Time})
 	})
+}
+
+// writerOf is a writer, if it is known.
+type writerOf struct {
+	fsm.Writer
+	known bool
 }
 
 // Deletable reports whether a blob's copies may be deleted, wherever they are:

@@ -72,8 +72,8 @@ log: {level: debug}
 `
 
 // startCluster makes a lab and a cluster of n nodes in it, and waits until it
-// is healthy.
-func startCluster(t *testing.T, n, clients int) *testCluster {
+// is healthy. Each node's folder is shown to prepare before it starts.
+func startCluster(t *testing.T, n, clients int, prepare ...func(folder string)) *testCluster {
 	t.Helper()
 	lab, err := kclient.NewLab(fmt.Sprintf("hs%05d", rand.IntN(100_000)), n, clients)
 	if err != nil {
@@ -95,6 +95,9 @@ func startCluster(t *testing.T, n, clients int) *testCluster {
 		c.nodes = append(c.nodes, &testNode{i: i})
 		if err := os.MkdirAll(c.path(i, ""), 0o755); err != nil {
 			t.Fatal(err)
+		}
+		for _, do := range prepare {
+			do(c.path(i, ""))
 		}
 		text := fmt.Sprintf(nodeConfig, i, c.path(i, ""), lab.HostAddr(i))
 		if err := os.WriteFile(c.path(i, "hawser.yaml"), []byte(text), 0o644); err != nil {
@@ -202,7 +205,13 @@ type status struct {
 	Serving []string `json:"serving"`
 	Cluster struct {
 		Problems []string `json:"problems"`
-		Groups   []struct {
+		Stores   []struct {
+			ID    uint32 `json:"id"`
+			Node  string `json:"node"`
+			State string `json:"state"`
+			Used  uint64 `json:"used"`
+		} `json:"stores"`
+		Groups []struct {
 			ID      uint32 `json:"id"`
 			Leader  string `json:"leader"`
 			Applied uint64 `json:"applied"`

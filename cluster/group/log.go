@@ -16,7 +16,6 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
@@ -89,7 +88,7 @@ func openDiskLog(kind LogStore, dir string, segmentSize int, logger *slog.Logger
 	if err := os.MkdirAll(walDir, 0o700); err != nil {
 		return nil, err
 	}
-	l := &walLog{meta: &metadb.BoltMetaDB{}}
+	l := &walLog{meta: &walMeta{}}
 	var err error
 	l.WAL, err = wal.Open(walDir, wal.WithSegmentSize(segmentSize), wal.WithLogger(newHCLog(logger)), wal.WithMetaStore(l.meta))
 	if err != nil {
@@ -103,7 +102,7 @@ func openDiskLog(kind LogStore, dir string, segmentSize int, logger *slog.Logger
 // table of segments open, and locked.
 type walLog struct {
 	*wal.WAL
-	meta *metadb.BoltMetaDB
+	meta *walMeta
 }
 
 // Close closes the log.

@@ -24,6 +24,49 @@ func command(index, term uint64, cmd []byte) *raft.Log {
 	return &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: data, Extensions: sum}
 }
 
+// TestLogWithoutItsTail: a log whose last entries were replaced, as another
+// leader's are, can be read when it is opened again.
+func TestLogWithoutItsTail(t *testing.T) {
+	for _, kind := range []LogStore{LogWAL, LogBoltDB} {
+		dir := t.TempDir()
+		open := func() *logStore {
+			disk, err := openDiskLog(kind, dir, 1<<20, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &logStore{diskLog: disk}
+		}
+		s := open()
+		for i := uint64(1); i <= 10; i++ {
+			if err := s.StoreLog(command(i, 1, []byte("x"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.DeleteRange(8, 10); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.StoreLog(command(8, 2, []byte("y"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open()
+		for i := uint64(1); i <= 8; i++ {
+			var l raft.Log
+			if err := s.GetLog(i, &l); err != nil || l.Term != 1+i/8 {
+				t.Errorf("%s: entry %d has term %d, %v", kind, i, l.Term, err)
+			}
+		}
+		if last, err := s.LastIndex(); err != nil || last != 8 {
+			t.Errorf("%s: the log ends at %d, %v", kind, last, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestLogIsNotCutBeyondTheDurableIndex: Raft may ask for more, for its snapshots
 // count entries that the state machine does not.
 func TestLogIsNotCutBeyondTheDurableIndex(t *testing.T) {

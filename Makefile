@@ -26,7 +26,8 @@ run: build
 
 ## test: install what the tests need, and run them all, kernel clients included
 test: packages
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /tools/systest)
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v -e /tools/systest -e /tools/sim)
+	$(GO) test -timeout 10m ./tools/sim
 	$(GO) test -count=1 -timeout 10m -run '^TestScale' -v ./nfsd ./vfs ./cluster/fsm/volume
 	$(GO) test -count=1 -timeout 60m -v ./tools/systest
 
@@ -50,6 +51,14 @@ fmt: $(BIN)/gofumpt
 ## generate: make the generated files anew
 generate:
 	$(GO) generate ./...
+
+## soak: the simulator, the crash tests and the linearizability test for SOAK each (default 10m), kernel clients under faults three times
+SOAK ?= 10m
+soak: packages
+	HAWSER_SIM=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/sim
+	HAWSER_LIN=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/lin
+	HAWSER_SEEDS=2000 $(GO) test -count=1 -timeout 24h -run Crash ./datastore/segment
+	$(GO) test -count=3 -timeout 24h -v -run 'Death|PowerCut' ./tools/systest
 
 ## bench: run the benchmarks
 bench:
@@ -84,4 +93,4 @@ $(BIN)/staticcheck: tools/lint/go.mod
 $(BIN)/gofumpt: tools/lint/go.mod
 	cd tools/lint && $(GO) build -o $@ mvdan.cc/gofumpt
 
-.PHONY: help build run test test-short lint fmt generate bench fuzz clean packages
+.PHONY: help build run test test-short lint fmt generate soak bench fuzz clean packages

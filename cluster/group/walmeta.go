@@ -94,7 +94,9 @@ func writeIndex(file string, n uint64) (start uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	size = (size + walFrameHeader - 1) &^ (walFrameHeader - 1)
+	// Behind a frame header of zeros, which ends the log for a recovery that
+	// finds the segment not yet sealed.
+	size = (size+walFrameHeader-1)&^(walFrameHeader-1) + walFrameHeader
 	if _, err := f.WriteAt(index, size); err != nil {
 		return 0, err
 	}

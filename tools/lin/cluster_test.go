@@ -19,6 +19,7 @@ type testCluster struct {
 	t      *testing.T
 	dir    string
 	hawser string
+	net    *network
 	nodes  [3]*testNode
 }
 
@@ -29,7 +30,7 @@ type testNode struct {
 
 const nodeConfig = `
 node: {name: n%[1]d, data: %[2]s/data, disks: [%[2]s/disk]}
-listen: {peer: "%[3]s", nfs: ["%[4]s"], admin: %[2]s/s}
+listen: {peer: "%[3]s", advertise: "%[5]s", nfs: ["%[4]s"], admin: %[2]s/s}
 raft: {heartbeat_timeout: 300ms, snapshot_threshold: 512, trailing_logs: 256}
 store: {segment_size: 16MiB, reserve: 16MiB, free_delay: 1s}
 cache: {data: 16MiB, metadata: 16MiB, dirty: 16MiB}
@@ -52,10 +53,12 @@ func startCluster(t *testing.T) *testCluster {
 	if out, err := exec.Command("go", "build", "-o", c.hawser, "github.com/hawserfs/hawser/cmd/hawser").CombinedOutput(); err != nil {
 		t.Fatalf("building hawser: %v\n%s", err, out)
 	}
+	c.net = newNetwork(t)
 	t.Cleanup(func() {
 		for i := range c.nodes {
 			c.kill(i)
 		}
+		c.net.close()
 		if t.Failed() {
 			c.showLogs()
 		}
@@ -71,23 +74,24 @@ func startCluster(t *testing.T) *testCluster {
 	}
 	for i := range c.nodes {
 		n := &testNode{nfs: addr(), peer: addr(), config: c.path(i, "hawser.yaml")}
-		c.nodes[i] = n
+		c.nodes[i], c.net.targets[i] = n, n.peer
 		if err := os.MkdirAll(c.path(i, ""), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(n.config, fmt.Appendf(nil, nodeConfig, i+1, c.path(i, ""), n.peer, n.nfs), 0o600); err != nil {
+		if err := os.WriteFile(n.config, fmt.Appendf(nil, nodeConfig, i+1, c.path(i, ""), n.peer, n.nfs, c.net.addr(i)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, ln := range ports {
 		_ = ln.Close()
 	}
+	c.net.start()
 	for i := range c.nodes {
 		c.start(i)
 	}
 	c.must(0, "cluster", "init", "--name", "lin")
 	for i := 1; i < len(c.nodes); i++ {
-		c.must(i, "cluster", "join", c.nodes[0].peer)
+		c.must(i, "cluster", "join", c.net.addr(0))
 	}
 	c.must(0, "volume", "create", "relaxed", "--consistency", "relaxed")
 	c.healthy(time.Minute)
@@ -199,7 +203,7 @@ func (c *testCluster) showLogs() {
 	}
 }
 
-// trouble kills and freezes one node after the other until stop is closed,
+// trouble kills, freezes and cuts off one node after the other until stop is closed,
 // and leaves all of them running.
 func (c *testCluster) trouble(rng *rand.Rand, stop <-chan struct{}) {
 	pause := func(from, to time.Duration) bool {
@@ -214,21 +218,29 @@ func (c *testCluster) trouble(rng *rand.Rand, stop <-chan struct{}) {
 	for round := 0; pause(500*time.Millisecond, 2*time.Second); round++ {
 		i := rng.IntN(len(c.nodes))
 		at := time.Since(begin).Round(time.Millisecond)
-		if rng.IntN(2) == 0 {
-			c.t.Logf("%v: node %d is killed", at, i+1)
-			c.kill(i)
-			pause(100*time.Millisecond, 1500*time.Millisecond)
-			c.start(i)
-			continue
-		}
-		// One long enough that it is fenced, the others not.
+		// One that lasts long enough for a node to be fenced, the others not.
 		long := 2 * time.Second
 		if round%4 == 3 {
 			long = 8 * time.Second
 		}
-		c.t.Logf("%v: node %d is frozen for up to %v", at, i+1, long)
-		c.signal(i, syscall.SIGSTOP)
-		pause(long/4, long)
-		c.signal(i, syscall.SIGCONT)
+		switch rng.IntN(4) {
+		case 0:
+			c.t.Logf("%v: node %d is killed", at, i+1)
+			c.kill(i)
+			pause(100*time.Millisecond, 1500*time.Millisecond)
+			c.start(i)
+		case 1:
+			c.t.Logf("%v: node %d is frozen for up to %v", at, i+1, long)
+			c.signal(i, syscall.SIGSTOP)
+			pause(long/4, long)
+			c.signal(i, syscall.SIGCONT)
+		default:
+			way := rng.IntN(4)
+			in, out := way != 1, way != 2
+			c.t.Logf("%v: node %d is cut off for up to %v (to it %v, from it %v)", at, i+1, long, in, out)
+			c.net.cut(i, in, out)
+			pause(long/4, long)
+			c.net.heal(i)
+		}
 	}
 }

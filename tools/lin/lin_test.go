@@ -59,15 +59,15 @@ func show(t *testing.T, m porcupine.Model, r *Recorder) {
 	}
 }
 
-// TestCluster kills and freezes nodes of a cluster while clients of all of
+// TestCluster kills, freezes and cuts off nodes of a cluster while clients of all of
 // them work, and checks that what they saw could be. HAWSER_LIN is for how
-// long (15s), HAWSER_LIN_SEED what the clients and the trouble draw from,
+// long (12s), HAWSER_LIN_SEED what the clients and the trouble draw from,
 // HAWSER_LIN_SHOW a folder for a history that can't be.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a cluster of processes for a while")
 	}
-	length, seed := 15*time.Second, rand.Uint64()
+	length, seed := 12*time.Second, rand.Uint64()
 	if s := os.Getenv("HAWSER_LIN"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const end = 1 << 62
 

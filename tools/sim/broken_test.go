@@ -101,7 +101,7 @@ func TestBroken(t *testing.T) {
 // TestRefused has front-ends that do what the state machine is there to refuse:
 // nothing comes of it.
 func TestRefused(t *testing.T) {
-	most := uint64(30_000)
+	most := uint64(15_000)
 	if patient() {
 		most = 2_000_000
 	}

@@ -30,10 +30,13 @@ func faulty(fs vfs.FS, fn func(op errorfs.Op) error) vfs.FS {
 func TestSyncFails(t *testing.T) {
 	mem := vfs.NewMem()
 	var broken atomic.Bool
-	var syncs atomic.Int32
+	var mu sync.Mutex
+	syncs := map[string]int{} // by file: that of the next segment may be synced meanwhile
 	s := open(t, faulty(mem, func(op errorfs.Op) error {
 		if broken.Load() && (op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSync) {
-			syncs.Add(1)
+			mu.Lock()
+			defer mu.Unlock()
+			syncs[op.Path]++
 			return syscall.EIO
 		}
 		return nil
@@ -49,9 +52,16 @@ func TestSyncFails(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := syncs.Load(); n != 1 {
-		t.Errorf("%d syncs were tried, want 1", n)
+	mu.Lock()
+	for name, n := range syncs {
+		if n != 1 {
+			t.Errorf("%d syncs of %s were tried, want 1", n, name)
+		}
 	}
+	if len(syncs) == 0 {
+		t.Error("no sync was tried")
+	}
+	mu.Unlock()
 	broken.Store(false)
 	if err := put(s, 20); !errors.Is(err, cluster.EDISK) {
 		t.Errorf("the store came back by itself: %v", err)

@@ -55,7 +55,7 @@ generate:
 ## soak: the simulator, the crash tests and the linearizability test for SOAK each (default 10m), kernel clients under faults three times
 SOAK ?= 10m
 soak: packages
-	HAWSER_SIM=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/sim
+	HAWSER_SIM=$(SOAK) $(GO) test -count=1 -timeout 24h -run 'TestWorlds' -v ./tools/sim
 	HAWSER_LIN=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/lin
 	HAWSER_SEEDS=2000 $(GO) test -count=1 -timeout 24h -run Crash ./datastore/segment
 	$(GO) test -count=3 -timeout 24h -v -run 'Death|PowerCut' ./tools/systest

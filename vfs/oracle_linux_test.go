@@ -24,7 +24,7 @@ import (
 
 // oracleChecks is how many sequences of operations TestOracles tries; more are
 // tried if HAWSER_ORACLE_CHECKS says so. HAWSER_ORACLE_SEED repeats a run.
-const oracleChecks = 120
+const oracleChecks = 60
 
 // TestOracles does the same operations on a System, on the naive file system
 // in memory, and, as root, on a local file system. Results, attributes,

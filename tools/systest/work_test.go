@@ -72,8 +72,11 @@ func TestRealWork(t *testing.T) {
 	t.Run("a tree copied with cp and tar", func(t *testing.T) {
 		a, b := a.of(t), b.of(t)
 		src := filepath.Join(goroot(t), "src")
-		a.run(10*time.Minute, fmt.Sprintf("cp -a /mnt/host%s /mnt/nfs/main/cp", src))
-		a.run(10*time.Minute, fmt.Sprintf("mkdir /mnt/nfs/main/tar; tar -C /mnt/host%s --format=posix -cf - . | tar -C /mnt/nfs/main/tar -xpf -", src))
+		cp := a.start(15*time.Minute, fmt.Sprintf("cp -a /mnt/host%s /mnt/nfs/main/cp", src))
+		a.run(15*time.Minute, fmt.Sprintf("mkdir /mnt/nfs/main/tar; tar -C /mnt/host%s --format=posix -cf - . | tar -C /mnt/nfs/main/tar -xpf -", src))
+		if _, err := cp(); err != nil {
+			t.Fatal(err)
+		}
 		want, err := exec.Command(here, "manifest", src).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -81,9 +84,17 @@ func TestRealWork(t *testing.T) {
 		if n := strings.Count(string(want), "\n"); n < 8000 {
 			t.Fatalf("the source tree has %d entries: too few to prove anything", n)
 		}
-		for _, copied := range []string{"cp", "tar"} {
-			got := b.run(10*time.Minute, work+" manifest /mnt/nfs/main/"+copied)
-			sameLines(t, copied, got, string(want))
+		copies := []string{"cp", "tar"}
+		var got []func() (string, error)
+		for _, copied := range copies {
+			got = append(got, b.start(15*time.Minute, work+" manifest /mnt/nfs/main/"+copied))
+		}
+		for i, copied := range copies {
+			out, err := got[i]()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameLines(t, copied, out, string(want))
 		}
 	})
 

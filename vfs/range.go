@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 )
 
@@ -82,19 +83,31 @@ func (s *System) Deallocate(r *Request, f File, off, n uint64) error {
 // punch repeats a Punch, which is bounded, until all is done.
 func (m *mount) punch(r *Request, c volume.Punch) error {
 	for {
-		body, err := m.propose(r, c)
-		if err != nil {
+		res, err := m.step(r, c)
+		if err != nil || !res.More {
 			return err
 		}
-		res, err := volume.DecodeAttrResult(body)
-		if err != nil {
-			return err
+		if res.Done <= c.Off || res.Done-c.Off >= c.Len {
+			return cluster.EINTERNAL
 		}
-		if !res.More {
-			r.remember(m.ID, &res.Attr)
-			return nil
-		}
+		// From Done on it is done: looking there again would cost as much as
+		// all steps before.
+		c.Len = res.Done - c.Off
 	}
+}
+
+// step executes one step of a bounded command, and remembers what the last one
+// left behind.
+func (m *mount) step(r *Request, c fsm.Body) (volume.AttrResult, error) {
+	body, err := m.propose(r, c)
+	if err != nil {
+		return volume.AttrResult{}, err
+	}
+	res, err := volume.DecodeAttrResult(body)
+	if err == nil && !res.More {
+		r.remember(m.ID, &res.Attr)
+	}
+	return res, err
 }
 
 // Clone implements FS.
@@ -128,17 +141,9 @@ func (s *System) Clone(r *Request, src File, srcOff uint64, dst File, dstOff, n 
 	}
 	c := volume.Clone{Src: src.Ino, Dst: dst.Ino, SrcOff: srcOff, DstOff: dstOff, Len: n, KillPriv: !r.cred.Root()}
 	for {
-		body, err := m.propose(r, c)
-		if err != nil {
+		res, err := m.step(r, c)
+		if err != nil || !res.More {
 			return err
-		}
-		res, err := volume.DecodeAttrResult(body)
-		if err != nil {
-			return err
-		}
-		if !res.More {
-			r.remember(m.ID, &res.Attr)
-			return nil
 		}
 		if res.Done == 0 || res.Done >= c.Len {
 			return cluster.EINTERNAL

@@ -87,6 +87,40 @@ func BenchmarkSmall(b *testing.B) {
 	benchServe(b, 1, 64, record(callBody(1, testProg, 1, procNull)), 28)
 }
 
+// deep uses as much stack as a look-up in the state machine does.
+//
+//go:noinline
+func deep(n int) byte {
+	var frame [512]byte
+	if n > 0 {
+		frame[n] = deep(n - 1)
+	}
+	return frame[n] + 1
+}
+
+// BenchmarkDeep is BenchmarkSmall with a handler that needs 16 KiB of stack.
+func BenchmarkDeep(b *testing.B) {
+	srv := NewServer(Config{Programs: []Program{{
+		Number: testProg, MinVersion: 1, MaxVersion: 1,
+		Handler: HandlerFunc(func(*Call, *xdr.Encoder) AcceptStat {
+			return Success + AcceptStat(deep(24)-25)
+		}),
+	}}})
+	defer srv.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() { _ = srv.Serve(ln) }()
+	nc := dialRaw(b, ln.Addr().String())
+	_ = nc.SetDeadline(noDeadline)
+	b.ReportAllocs()
+	b.ResetTimer()
+	if err := drive(nc, b.N, 64, record(callBody(1, testProg, 1, procNull)), 28); err != nil {
+		b.Fatal(err)
+	}
+}
+
 func BenchmarkSmallDepth1(b *testing.B) {
 	benchServe(b, 1, 1, record(callBody(1, testProg, 1, procNull)), 28)
 }

@@ -270,7 +270,7 @@ func (c *Conn) readRecord() error {
 	x := getExchange()
 	x.conn, x.buf, x.cost = c, buf, cost
 	x.args.Init(buf.b[:size])
-	go x.run()
+	c.s.workers.serve(x)
 	return nil
 }
 

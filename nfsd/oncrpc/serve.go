@@ -17,7 +17,6 @@ type exchange struct {
 	args xdr.Decoder
 	sys  AuthSys
 	enc  xdr.Encoder
-	run  func() // x.serve: a method value allocates, so it is made once
 }
 
 // keepReply is the largest reply buffer that is kept for reuse.
@@ -30,7 +29,6 @@ func getExchange() *exchange {
 		return x
 	}
 	x := &exchange{}
-	x.run = x.serve
 	x.enc.Init(make([]byte, 0, 512))
 	return x
 }

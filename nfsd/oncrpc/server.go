@@ -71,6 +71,7 @@ type Server struct {
 	tick     atomic.Int64 // coarse time: one more each tickLen
 	nextID   atomic.Uint64
 	stats    counters
+	workers  workers
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -237,6 +238,7 @@ func (s *Server) Close() {
 		c.close(ErrClosed)
 	}
 	s.wg.Wait()
+	s.workers.close()
 }
 
 // clock advances the coarse time and applies the time-outs.
@@ -252,6 +254,9 @@ func (s *Server) clock() {
 		}
 		now := s.tick.Add(1)
 		s.expire(now)
+		if now%trimEvery == 0 {
+			s.workers.trim()
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type Stats struct {
 	Refused       uint64 // connections refused because there were too many
 	Closed        uint64 // connections closed for what the peer did or did not do
 	Panics        uint64 // handlers that panicked
+	IdleWorkers   int    // goroutines kept for the next call
 	RequestMemory int64  // bytes of requests being served
 	ReplyMemory   int64  // bytes of replies not yet written
 }
@@ -31,6 +32,7 @@ func (s *Server) Stats() Stats {
 		Refused:       s.stats.refused.Load(),
 		Closed:        s.stats.closed.Load(),
 		Panics:        s.stats.panics.Load(),
+		IdleWorkers:   s.workers.count(),
 		RequestMemory: s.requests.used.Load(),
 		ReplyMemory:   s.unsent.Load(),
 	}

@@ -44,6 +44,8 @@ const (
 	ENOBLOB            // the store has no such blob
 	EDISK              // the store's disk has failed or is full
 	EINTERNAL          // a bug: see the log
+	ESHARE             // a share reservation conflicts: an open denies it, or it denies an open
+	EREPLAY            // the request is older than what its slot has executed
 	numErrno
 )
 
@@ -56,7 +58,7 @@ var errnoText = [numErrno]string{
 	"directory would contain itself", "no such data or hole", "no such extended attribute",
 	"bad file name", "is a symbolic link", "writer is fenced", "replica set changed", "try again later",
 	"changed meanwhile", "newer version", "checksum mismatch", "no such blob", "disk failed or full",
-	"internal error",
+	"internal error", "share reservation conflicts", "request is older than the last one of its slot",
 }
 
 // Error returns the error's text.

@@ -5,6 +5,7 @@ package bufpool
 import (
 	"math/bits"
 	"sync"
+	"unsafe"
 
 	"github.com/hawserfs/hawser/cluster"
 )
@@ -15,6 +16,10 @@ const (
 	// A blob with its checksums, header and alignment.
 	largest = cluster.MaxBlob + 64<<10
 )
+
+// Align is what the memory of buffers is aligned to, so that it can be written
+// to disks past the page cache.
+const Align = 4 << 10
 
 // A Buffer is a buffer of the pool. B may be resliced and replaced by a part
 // of itself; Release gives back what Get made.
@@ -30,7 +35,7 @@ var pools [classes + 1]sync.Pool
 func Get(n int) *Buffer {
 	c := classOf(n)
 	if c < 0 {
-		return &Buffer{B: make([]byte, n), class: -1}
+		return &Buffer{B: aligned(n), class: -1}
 	}
 	b, _ := pools[c].Get().(*Buffer)
 	if b == nil {
@@ -38,7 +43,7 @@ func Get(n int) *Buffer {
 		if c == classes {
 			size = largest
 		}
-		b = &Buffer{full: make([]byte, size), class: int8(c)}
+		b = &Buffer{full: aligned(size), class: int8(c)}
 	}
 	b.B = b.full[:n]
 	return b
@@ -63,4 +68,19 @@ func classOf(n int) int {
 		return 0
 	}
 	return bits.Len(uint(n-1)) - minShift
+}
+
+// aligned returns n bytes whose first has an aligned address. The runtime puts
+// allocations of such sizes there by itself, but does not promise it.
+func aligned(n int) []byte {
+	b := make([]byte, n)
+	if off := misaligned(b); off > 0 {
+		b = make([]byte, n+Align)
+		b = b[(Align-misaligned(b))%Align:][:n:n]
+	}
+	return b
+}
+
+func misaligned(b []byte) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % Align)
 }

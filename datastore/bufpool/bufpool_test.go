@@ -11,6 +11,9 @@ func TestSizes(t *testing.T) {
 		if c := cap(b.full); b.class >= 0 && n > 8192 && n <= 4<<20 && c >= 2*n {
 			t.Errorf("Get(%d) wastes: cap %d", n, c)
 		}
+		if n > 0 && misaligned(b.B) != 0 {
+			t.Errorf("Get(%d) is not aligned", n)
+		}
 		b.Release()
 	}
 }

@@ -44,13 +44,12 @@ type Options struct {
 	Reserve uint64
 	// IndexCache is the size of the index's block cache in bytes. 0: 32 MiB.
 	IndexCache int64
+	// Buffered writes through the page cache, also where the file system can do
+	// without.
+	Buffered bool
 	// Manual leaves upkeep to calls of Maintain: no goroutine is started.
 	Manual bool
-	// ZeroFill writes the spare segment full of zeros while no put is under
-	// way, so that a sync of data is not one of the file system's own books as
-	// well: a lone writer of 1 MiB blobs is about four times as fast.
-	ZeroFill bool
-	Logger   *slog.Logger
+	Logger *slog.Logger
 }
 
 // Meta is what is known of a blob beside its key and content.

@@ -90,9 +90,6 @@ func (s *Store) behind() bool {
 
 // roll makes the next segment the active one. The caller holds mu.
 func (s *Store) roll() {
-	s.next.fill.Lock()
-	s.next.used = true
-	s.next.fill.Unlock()
 	if s.active != nil {
 		s.active.sealed = true
 	}

@@ -161,7 +161,7 @@ func TestFull(t *testing.T) {
 // flip changes a bit of a segment's file.
 func flip(t *testing.T, fs vfs.FS, seg uint32, off int64) {
 	t.Helper()
-	f, err := openFile(fs, "/disk/"+fileName(segPrefix, seg))
+	f, err := openFile(fs, "/disk/"+fileName(segPrefix, seg), false)
 	if err != nil {
 		t.Fatal(err)
 	}

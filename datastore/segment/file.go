@@ -2,22 +2,34 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/hawserfs/hawser/datastore/bufpool"
 )
 
 // A file is a segment's file. It is closed when the last of those who hold it
 // lets go.
+//
+// It is written past the page cache where the file system can: data that comes
+// by the stream would be copied into pages that the kernel has to find first,
+// and be written from there by the sync, with all writers of the segment
+// waiting for one lock. All writes go that way, the small ones as well, so that
+// there is never a dirty page that could be in the way of one. Reads go through
+// the page cache.
 type file struct {
 	vfs.File
-	fd   int // -1: the file system has no descriptors
-	refs atomic.Int32
+	fd       int         // -1: the file system has no descriptors
+	direct   int         // descriptor that writes past the page cache, -1: none
+	buffered atomic.Bool // direct does not work
+	refs     atomic.Int32
 }
 
-func openFile(fs vfs.FS, name string) (*file, error) {
+func openFile(fs vfs.FS, name string, buffered bool) (*file, error) {
 	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
@@ -26,9 +38,27 @@ func openFile(fs vfs.FS, name string) (*file, error) {
 	if d := f.Fd(); d != vfs.InvalidFd {
 		fd = int(d)
 	}
-	r := &file{File: f, fd: fd}
+	r := &file{File: f, fd: fd, direct: -1}
+	if fd >= 0 && !buffered {
+		r.direct = openDirect(fd)
+	}
 	r.refs.Store(1)
 	return r, nil
+}
+
+// openDirect opens an open file again, to be written past the page cache, and
+// returns -1 if that cannot be.
+func openDirect(fd int) int {
+	name := fmt.Sprintf("/proc/self/fd/%d", fd)
+	for {
+		fd, err := unix.Open(name, unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return fd
+		}
+		if err != unix.EINTR {
+			return -1
+		}
+	}
 }
 
 func (f *file) hold() { f.refs.Add(1) }
@@ -48,6 +78,9 @@ func (f *file) tryHold() bool {
 
 func (f *file) drop() {
 	if f.refs.Add(-1) == 0 {
+		if f.direct >= 0 {
+			unix.Close(f.direct)
+		}
 		f.Close()
 	}
 }
@@ -55,7 +88,8 @@ func (f *file) drop() {
 // zeros pads payloads. It is never written to.
 var zeros [1 << 20]byte
 
-// writev writes the buffers at off, one after the other.
+// writev writes the buffers at off, one after the other. off and the length of
+// all are multiples of Align.
 func (f *file) writev(off int64, bufs [][]byte) error {
 	if f.fd < 0 {
 		for _, b := range bufs {
@@ -66,8 +100,38 @@ func (f *file) writev(off int64, bufs [][]byte) error {
 		}
 		return nil
 	}
+	if f.direct >= 0 && !f.buffered.Load() {
+		err := writeDirect(f.direct, off, bufs)
+		if err != unix.EINVAL {
+			return err
+		}
+		// The file system takes no such writes after all, or wants them to be
+		// aligned to more than Align.
+		f.buffered.Store(true)
+	}
+	return pwritev(f.fd, off, bufs)
+}
+
+// writeDirect is writev past the page cache. The kernel wants memory that is
+// aligned as well: a copy in memory that is used again and again costs less
+// than one into the page cache.
+func writeDirect(fd int, off int64, bufs [][]byte) error {
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	buf := bufpool.Get(n)
+	defer buf.Release()
+	p := buf.B[:0]
+	for _, b := range bufs {
+		p = append(p, b...)
+	}
+	return pwritev(fd, off, [][]byte{p})
+}
+
+func pwritev(fd int, off int64, bufs [][]byte) error {
 	for len(bufs) > 0 {
-		n, err := unix.Pwritev(f.fd, bufs[:min(len(bufs), 1024)], off)
+		n, err := unix.Pwritev(fd, bufs[:min(len(bufs), 1024)], off)
 		if err == unix.EINTR {
 			continue
 		}

@@ -105,7 +105,7 @@ func FuzzSegment(f *testing.F) {
 			binary.LittleEndian.PutUint32(in[60:], headerSum(in, &uuid, n))
 		}
 		mustClose(t, s)
-		file, err := openFile(fs, "/disk/"+fileName(segPrefix, loc.seg))
+		file, err := openFile(fs, "/disk/"+fileName(segPrefix, loc.seg), false)
 		if err != nil {
 			t.Fatal(err)
 		}

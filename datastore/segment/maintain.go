@@ -17,9 +17,6 @@ const (
 	reclaimEvery = 10 * time.Second
 	reclaimBytes = 64 << 20 // of dead bytes, that are reclaimed at once
 	maxHoles     = 1 << 16  // in one Maintain
-	fillChunk    = int64(len(zeros))
-	fillSync     = 8 * fillChunk // zeros that are not synced hold up the syncs of others
-	fillAgain    = 200 * time.Millisecond
 )
 
 // wakeUp makes the upkeep look for work.
@@ -43,17 +40,13 @@ func (s *Store) maintain() {
 		case <-timer.C:
 		case <-s.wake:
 		}
-		wait := reclaimEvery
 		if s.Failed() == nil {
 			s.upkeep(time.Since(last) >= reclaimEvery)
 			if time.Since(last) >= reclaimEvery {
 				last = time.Now()
 			}
-			if s.fill() {
-				wait = fillAgain
-			}
 		}
-		timer.Reset(wait)
+		timer.Reset(reclaimEvery)
 	}
 }
 
@@ -74,25 +67,6 @@ func (s *Store) upkeep(due bool) {
 			s.log.Warn("reclaiming space", "err", err)
 		}
 	}
-}
-
-// fill writes zeros into the next segment while there is nothing else to write,
-// and reports whether some are left to be written.
-func (s *Store) fill() (more bool) {
-	if !s.opts.ZeroFill {
-		return false
-	}
-	for s.fillSome() {
-		select {
-		case <-s.stop:
-			return false
-		default:
-		}
-		if s.writing.Load() > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // short reports whether space could run out soon, and reclaiming may help.
@@ -116,42 +90,6 @@ func (s *Store) Prepare() error {
 		return err
 	}
 	return nil
-}
-
-// fillSome writes some zeros into the next segment and reports whether there is
-// more to do.
-func (s *Store) fillSome() bool {
-	s.mu.Lock()
-	g := s.next
-	s.mu.Unlock()
-	if g == nil || g.f.fd < 0 {
-		return false
-	}
-	more, sync := g.fillChunk(s.segSize)
-	if sync {
-		// Not with the lock: the segment may be put to use meanwhile.
-		if err := g.f.SyncData(); err != nil {
-			_ = s.fail("fdatasync", err)
-			return false
-		}
-	}
-	return more
-}
-
-// fillChunk writes the next zeros, unless the segment is in use by now.
-func (g *seg) fillChunk(size int64) (more, sync bool) {
-	g.fill.Lock()
-	defer g.fill.Unlock()
-	if g.used || g.filled >= size {
-		return false, false
-	}
-	n := min(fillChunk-g.filled%fillChunk, size-g.filled)
-	if err := g.f.writev(g.filled, [][]byte{zeros[:n]}); err != nil {
-		g.filled = size // it does without
-		return false, false
-	}
-	g.filled += n
-	return g.filled < size, g.filled == size || g.filled%fillSync == 0
 }
 
 // Reclaim gives the space of deleted blobs back: segments without anything that

@@ -49,9 +49,7 @@ func (s *Store) Put(ctx context.Context, key cluster.BlobKey, meta Meta, sums ch
 		entries.Put(e)
 		return err
 	}
-	s.writing.Add(1)
 	err := s.put(e, sums, data)
-	s.writing.Add(-1)
 	s.inflightMu.Lock()
 	delete(s.inflight, key)
 	s.inflightMu.Unlock()

@@ -71,7 +71,7 @@ func (s *Store) openSegments() error {
 			continue
 		}
 		s.lastNo = max(s.lastNo, no, freeNo)
-		f, err := openFile(s.fs, s.fs.PathJoin(s.dir, name))
+		f, err := openFile(s.fs, s.fs.PathJoin(s.dir, name), s.opts.Buffered)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (s *Store) openSegments() error {
 			s.log.Warn("a segment's header is damaged; its records are looked at one by one", "segment", name)
 		}
 		s.files.Store(no, f)
-		s.segs[no] = &seg{no: no, f: f, end: Align, used: true}
+		s.segs[no] = &seg{no: no, f: f, end: Align}
 	}
 	return nil
 }
@@ -241,9 +241,6 @@ func (s *Store) arrange(nos []uint32) {
 			s.free = append(s.free, g.f)
 			s.freeNames = append(s.freeNames, fileName(segPrefix, no))
 		}
-	}
-	if s.next != nil {
-		s.next.used, s.next.filled = false, s.segSize // written once, or about to be
 	}
 }
 

@@ -60,10 +60,7 @@ func (s *Store) prepare(force bool) error {
 	if err != nil {
 		return err
 	}
-	g := &seg{no: no, f: f, end: Align, forced: forced, filled: Align}
-	if from != "" {
-		g.filled = s.segSize
-	}
+	g := &seg{no: no, f: f, end: Align, forced: forced}
 	s.mu.Lock()
 	s.segs[no], s.next = g, g
 	s.files.Store(no, f)
@@ -76,7 +73,7 @@ func (s *Store) newSegment(no uint32, f *file, from string) (*file, error) {
 	name := s.fs.PathJoin(s.dir, fileName(segPrefix, no))
 	var err error
 	if f == nil {
-		f, err = openFile(s.fs, name)
+		f, err = openFile(s.fs, name, s.opts.Buffered)
 	} else if err = s.fs.Rename(s.fs.PathJoin(s.dir, from), name); err != nil {
 		f.drop()
 	}

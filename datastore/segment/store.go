@@ -53,7 +53,6 @@ type Store struct {
 
 	blobs, used atomic.Uint64
 	dead        atomic.Int64 // bytes of holes that are not punched yet
-	writing     atomic.Int32 // puts under way
 	noHoles     atomic.Bool
 
 	applied    atomic.Uint32 // segment that the index goes up to
@@ -75,10 +74,6 @@ type seg struct {
 	dead   int64 // bytes of holes that are not punched yet
 	tombs  int64 // bytes of tombstones that still count
 	forced bool  // beyond the store's capacity, for tombstones only
-
-	fill   sync.Mutex // of zeros
-	filled int64
-	used   bool // no zeros may be written any more
 }
 
 // Open opens the store in folder dir, making one if there is none. It reads the

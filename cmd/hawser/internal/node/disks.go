@@ -30,7 +30,7 @@ func openDisks(c conf.Config, log *slog.Logger) (*disks, error) {
 	}
 	for _, dir := range c.Node.Disks {
 		s, err := segment.Open(dir, segment.Options{
-			SegmentSize: int64(c.Store.SegmentSize), Reserve: uint64(c.Store.Reserve), ZeroFill: true, Logger: log.With("disk", dir),
+			SegmentSize: int64(c.Store.SegmentSize), Reserve: uint64(c.Store.Reserve), Logger: log.With("disk", dir),
 		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("disk %s: %w", dir, err), d.close())

@@ -21,6 +21,7 @@ import (
 // Options say how a Client behaves. Zero fields mean the defaults.
 type Options struct {
 	Minor    uint32          // minor version: 1 or 2 (default 2)
+	V40      bool            // NFSv4.0 instead: no session, and owners whose requests are numbered
 	Conns    int             // TCP connections (default 1)
 	Slots    int             // requests under way (default 64)
 	MaxIO    int             // bytes of data in a READ or WRITE (default 1 MiB)
@@ -29,14 +30,19 @@ type Options struct {
 	UID, GID uint32          // of the AUTH_SYS credential
 	GIDs     []uint32        // its supplementary groups, at most 16
 	Callback *oncrpc.Program // serves the back channel; nil: none is asked for
-	// Dial connects (default: TCP).
+	// CallbackAddr is where an NFSv4.0 server reaches the client (default: nowhere).
+	CallbackAddr CallbackAddr
+	// Dial connects (default: TCP; with NFSv4.0, from the same port again).
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// NoRetry has DELAY and GRACE returned instead of waited out.
 	NoRetry bool
 }
 
 func (o *Options) defaults() {
-	if o.Minor == 0 {
+	switch {
+	case o.V40:
+		o.Minor = 0
+	case o.Minor == 0:
 		o.Minor = 2
 	}
 	if o.Conns == 0 {
@@ -54,7 +60,7 @@ func (o *Options) defaults() {
 	if len(o.Owner) == 0 {
 		o.Owner = fmt.Appendf(nil, "hawser client %d %x", os.Getpid(), random64())
 	}
-	if o.Dial == nil {
+	if o.Dial == nil && !o.V40 {
 		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", addr)
@@ -71,7 +77,7 @@ func random64() uint64 {
 // ioOverhead is what a message may have beyond the data of a READ or WRITE.
 const ioOverhead = 16 << 10
 
-// A Client is one NFSv4.1 client: one client id, one session.
+// A Client is one NFSv4 client: one client id, and one session but for NFSv4.0.
 type Client struct {
 	opt   Options
 	addr  string
@@ -79,6 +85,7 @@ type Client struct {
 	rpc   *oncrpc.Server // its connections, and the callbacks on them
 	conns []*link
 	names atomic.Uint64 // numbers owners
+	xid   atomic.Uint32 // numbers the calls of NFSv4.0
 	stats struct{ retries, sessions, reboots atomic.Uint64 }
 
 	state sync.Mutex // making sessions
@@ -86,6 +93,8 @@ type Client struct {
 	sess  *session
 	id    clientID
 	files map[*File]struct{} // to be reclaimed
+
+	owners map[string]*owner // of NFSv4.0
 }
 
 // A clientID is what EXCHANGE_ID gave.
@@ -99,12 +108,18 @@ type link struct {
 	c  *Client
 	mu sync.Mutex
 	cn *oncrpc.Conn
+
+	local net.Addr // of the connection before
 }
 
 // Dial connects to a server and makes a session. ctx is for that alone.
 func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
 	c := DialRaw(addr, opt)
-	if err := c.establish(ctx, nil); err != nil {
+	establish := c.establish40
+	if !opt.V40 {
+		establish = func(ctx context.Context) error { return c.establish(ctx, nil) }
+	}
+	if err := establish(ctx); err != nil {
 		_ = c.Abort()
 		return nil, err
 	}
@@ -129,6 +144,7 @@ func DialRaw(addr string, opt Options) *Client {
 		rpc:   oncrpc.NewServer(cfg),
 		files: make(map[*File]struct{}),
 	}
+	c.xid.Store(uint32(random64()))
 	for range opt.Conns {
 		c.conns = append(c.conns, &link{c: c})
 	}
@@ -201,7 +217,13 @@ func (l *link) get(ctx context.Context) (*oncrpc.Conn, error) {
 	if l.cn != nil && l.cn.Err() == nil {
 		return l.cn, nil
 	}
-	nc, err := l.c.opt.Dial(ctx, l.c.addr)
+	var nc net.Conn
+	var err error
+	if l.c.opt.Dial != nil {
+		nc, err = l.c.opt.Dial(ctx, l.c.addr)
+	} else {
+		nc, err = samePort(ctx, l.c.addr, l.local)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +232,7 @@ func (l *link) get(ctx context.Context) (*oncrpc.Conn, error) {
 		_ = nc.Close()
 		return nil, err
 	}
-	l.cn = cn
+	l.cn, l.local = cn, nc.LocalAddr()
 	return cn, nil
 }
 

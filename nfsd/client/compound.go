@@ -26,8 +26,11 @@ var CurrentStateid = Stateid{Seqid: 1}
 type Compound struct {
 	enc   xdr.Encoder
 	n     int
-	cache bool      // it changes something: the server is asked to keep its reply
-	room  [256]byte // for enc: most compounds need no more
+	cache bool // it changes something: the server is asked to keep its reply
+	// sequenced: an operation has a sequence number of an NFSv4.0 owner, so that
+	// the compound can't be sent anew.
+	sequenced bool
+	room      [256]byte // for enc: most compounds need no more
 }
 
 // NewCompound returns an empty Compound.

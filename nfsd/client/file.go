@@ -78,6 +78,15 @@ func (c *Client) open(ctx context.Context, at FH, name string, how OpenHow) (*Fi
 	}
 	f := &File{c: c, how: how, locks: make(map[string]*lockState)}
 	var a Attrs
+	if c.opt.V40 {
+		if err := c.open40(ctx, at, name, f, &a); err != nil {
+			return nil, Attrs{}, err
+		}
+		c.mu.Lock()
+		c.files[f] = struct{}{}
+		c.mu.Unlock()
+		return f, a, nil
+	}
 	ops := NewCompound().PutFH(at).Open(c.ID(), name, &how).Plain(proto.OpGetfh).Getattr(StatAttrs...)
 	err := c.run(ctx, ops, func(r *Results) error {
 		d, err := r.OK(proto.OpPutfh, proto.OpOpen)
@@ -113,9 +122,15 @@ func (c *Client) newOwner(kind string) []byte {
 // getOpen takes OPEN's result. A delegation granted is an error: this client
 // asks for none and could not return it.
 func getOpen(d *xdr.Decoder) (Stateid, error) {
-	s := getStateid(d)
+	s, _, err := getOpenFlags(d)
+	return s, err
+}
+
+// getOpenFlags is getOpen, with the flags.
+func getOpenFlags(d *xdr.Decoder) (s Stateid, flags uint32, err error) {
+	s = getStateid(d)
 	getChangeInfo(d)
-	d.Uint32() // rflags
+	flags = d.Uint32()
 	getBitmap(d)
 	switch kind := d.Uint32(); kind {
 	case proto.OpenDelegateNone:
@@ -124,16 +139,21 @@ func getOpen(d *xdr.Decoder) (Stateid, error) {
 			d.Bool()
 		}
 	default:
-		return s, fmt.Errorf("nfs: the server granted a delegation of type %d, which was not asked for", kind)
+		return s, flags, fmt.Errorf("nfs: the server granted a delegation of type %d, which was not asked for", kind)
 	}
-	return s, d.Err()
+	return s, flags, d.Err()
 }
 
 // Close closes the file.
 func (f *File) Close(ctx context.Context) error {
-	err := f.with(func(s Stateid) error {
-		return f.c.one(ctx, NewCompound().PutFH(f.fh).Close(s), nil, proto.OpPutfh, proto.OpClose)
-	})
+	var err error
+	if f.c.opt.V40 {
+		err = f.close40(ctx)
+	} else {
+		err = f.with(func(s Stateid) error {
+			return f.c.one(ctx, NewCompound().PutFH(f.fh).Close(s), nil, proto.OpPutfh, proto.OpClose)
+		})
+	}
 	if err == nil {
 		f.forget()
 	}

@@ -52,26 +52,37 @@ type lockState struct {
 // Lock locks a range for an owner, without waiting: the error is a *Denied if
 // another has it.
 func (f *File) Lock(ctx context.Context, owner string, l Range) error {
+	if f.c.opt.V40 {
+		s, err := f.lock40(ctx, owner, l)
+		if err == nil {
+			f.locked(owner, s, l)
+		}
+		return err
+	}
 	return f.with(func(open Stateid) error {
 		lock := f.lockStateid(owner)
 		ops := NewCompound().PutFH(f.fh).Lock(f.c.ID(), &l, open, lock, []byte(owner), false)
 		return f.c.run(ctx, ops, func(r *Results) error {
 			s, err := lockResult(r)
-			if err != nil {
-				return err
+			if err == nil {
+				f.locked(owner, s, l)
 			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			ls := f.locks[owner]
-			if ls == nil {
-				ls = &lockState{}
-				f.locks[owner] = ls
-			}
-			ls.state = s
-			ls.held = append(ls.held, l)
-			return nil
+			return err
 		})
 	})
+}
+
+// locked remembers a lock that was granted.
+func (f *File) locked(owner string, s Stateid, l Range) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ls := f.locks[owner]
+	if ls == nil {
+		ls = &lockState{}
+		f.locks[owner] = ls
+	}
+	ls.state = s
+	ls.held = append(ls.held, l)
 }
 
 // lockStateid returns the lock stateid of an owner, or nil if it has none yet.
@@ -108,17 +119,29 @@ func (f *File) Unlock(ctx context.Context, owner string, l Range) error {
 		if lock == nil {
 			return fmt.Errorf("nfs: %q has locked nothing", owner)
 		}
+		if f.c.opt.V40 {
+			s, err := f.unlock40(ctx, owner, l, *lock)
+			if err == nil {
+				f.released(owner, s, l)
+			}
+			return err
+		}
 		ops := NewCompound().PutFH(f.fh).Unlock(&l, *lock)
 		return f.c.one(ctx, ops, func(d *xdr.Decoder) error {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if ls := f.locks[owner]; ls != nil {
-				ls.state = getStateid(d)
-				ls.unlocked(l)
-			}
+			f.released(owner, getStateid(d), l)
 			return nil
 		}, proto.OpPutfh, proto.OpLocku)
 	})
+}
+
+// released remembers that a range was unlocked.
+func (f *File) released(owner string, s Stateid, l Range) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ls := f.locks[owner]; ls != nil {
+		ls.state = s
+		ls.unlocked(l)
+	}
 }
 
 // unlocked drops the ranges that l covers.

@@ -102,6 +102,7 @@ type OpenHow struct {
 	Access uint32 // proto.ShareAccess…; 0: ShareAccessRead
 	Deny   uint32
 	Owner  []byte // nil: a new one
+	Seqid  uint32 // of the owner, for NFSv4.0
 	// Create has the file created: with Mode proto.Unchecked, Guarded, or,
 	// with a verifier, Exclusive or Exclusive41.
 	Create   bool
@@ -115,9 +116,9 @@ type OpenHow struct {
 
 // Open appends OPEN. name is looked at with ClaimNull only.
 func (c *Compound) Open(client uint64, name string, how *OpenHow) *Compound {
-	c.cache = true
+	c.cache, c.sequenced = true, how.Seqid != 0
 	e := c.Op(proto.OpOpen)
-	e.Uint32(0)
+	e.Uint32(how.Seqid)
 	e.Uint32(max(how.Access, proto.ShareAccessRead))
 	e.Uint32(how.Deny)
 	e.Uint64(client)

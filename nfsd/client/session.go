@@ -194,6 +194,9 @@ var errNewSession = errors.New("nfs: the session has ended")
 // until it has been executed once or ctx ends; and, unless NoRetry is set, when
 // an operation was answered DELAY or GRACE, as a user would.
 func (c *Client) Do(ctx context.Context, ops *Compound) (*Results, error) {
+	if c.opt.V40 {
+		return c.do40(ctx, ops)
+	}
 	for b := (backoff{}); ; {
 		s, err := c.current()
 		if err != nil {

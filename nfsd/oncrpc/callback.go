@@ -14,6 +14,9 @@ const maxPending = 4096
 type Request struct {
 	Program, Version, Procedure uint32
 	Cred                        Cred
+	// XID numbers the call; 0: the connection numbers it. A call that is sent
+	// again, on another connection, has the number of the first.
+	XID uint32
 	// Encode appends the arguments; nil means none. Payload by reference must
 	// stay as it is until its release function is called.
 	Encode func(*xdr.Encoder)
@@ -71,15 +74,15 @@ func (c *Conn) Start(r *Request) (*Pending, error) {
 		c.mu.Unlock()
 		return nil, ErrTooManyCalls
 	}
-	p := pendings.Get().(*Pending)
-	p.c = c
-	for {
-		c.xid++
-		if _, used := c.pending[c.xid]; !used {
-			break
-		}
+	xid := r.XID
+	if xid == 0 {
+		xid = c.nextXID()
+	} else if _, used := c.pending[xid]; used {
+		c.mu.Unlock()
+		return nil, errSameXID
 	}
-	p.xid = c.xid
+	p := pendings.Get().(*Pending)
+	p.c, p.xid = c, xid
 	if c.pending == nil {
 		c.pending = make(map[uint32]*Pending)
 	}
@@ -95,6 +98,16 @@ func (c *Conn) Start(r *Request) (*Pending, error) {
 	putMark(e)
 	c.send(nil, e) // if it is closed, close has answered, or answers, the call
 	return p, nil
+}
+
+// nextXID returns a number that no call under way has. c.mu is held.
+func (c *Conn) nextXID() uint32 {
+	for {
+		c.xid++
+		if _, used := c.pending[c.xid]; !used && c.xid != 0 {
+			return c.xid
+		}
+	}
 }
 
 // Wait waits for the reply. Its error is a *CallError if the peer answered

@@ -77,6 +77,7 @@ var (
 	// ErrTooManyCalls: as many calls as a connection may have wait for a reply.
 	ErrTooManyCalls = errors.New("oncrpc: too many calls wait for a reply on this connection")
 
+	errSameXID    = errors.New("oncrpc: a call with this number waits for its reply already: give it another Request.XID")
 	errBadRecord  = errors.New("oncrpc: bad record mark")
 	errBigRecord  = errors.New("oncrpc: record over the size limit")
 	errBadHeader  = errors.New("oncrpc: malformed message header")

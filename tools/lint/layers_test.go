@@ -30,6 +30,7 @@ var layers = map[string][]string{
 	"vfs/vfstest":       {},
 	"cluster":           {},
 	"cluster/peer":      {},
+	"cluster/address":   {},
 	"cluster/fsm":       {},
 	"cluster/group":     {"cluster/peer"},
 	"cluster/member":    {"cluster/peer", "cluster/group", "cluster/fsm"},

@@ -102,26 +102,21 @@ func TestTooManyCalls(t *testing.T) {
 // TestGivenXID checks that a call goes out under the number that its caller
 // chose, and that no two wait under one.
 func TestGivenXID(t *testing.T) {
-	seen := make(chan uint32, 2)
-	hold := make(chan struct{})
-	_, addr := serve(t, HandlerFunc(func(call *Call, _ *xdr.Encoder) AcceptStat {
-		seen <- call.XID
-		<-hold
-		return Success
-	}), Config{})
+	svc := newService()
+	_, addr := serve(t, svc, Config{})
 	c := dial(t, addr, newService())
-	req := &Request{Program: testProg, Version: 1, XID: 0xabcd0123}
+	req := &Request{Program: testProg, Version: 1, Procedure: procWait, XID: 0xabcd0123}
 	p, err := c.Start(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := <-seen; got != 0xabcd0123 {
+	if got := <-svc.started; got != 0xabcd0123 {
 		t.Fatalf("the call has number %#x", got)
 	}
 	if _, err := c.Start(req); !errors.Is(err, errSameXID) {
 		t.Fatalf("a second call under the number: %v", err)
 	}
-	close(hold)
+	close(svc.gate)
 	r, err := p.Wait(context.Background())
 	if err != nil {
 		t.Fatal(err)

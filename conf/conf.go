@@ -6,7 +6,12 @@
 // from these, so they can't disagree.
 package conf
 
-import "time"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
 
 // Config is all that a node is told. The cluster's own settings (volumes,
 // classes) are not here: they are agreed on through Raft.
@@ -17,8 +22,10 @@ type Config struct {
 	Store  Store  `conf:"store" desc:"the segment stores, one on each disk"`
 	Cache  Cache  `conf:"cache" desc:"memory that the node spends on caches"`
 	NFS    NFS    `conf:"nfs" desc:"the NFS front-end"`
-	Health Health `conf:"health" desc:"how the nodes watch each other"`
-	Log    Log    `conf:"log" desc:"what the node writes to standard error"`
+	// Addresses comes before Health, whose takeover_after says when they move.
+	Addresses Addresses `conf:"addresses" desc:"floating addresses, which clients mount and which move between the nodes"`
+	Health    Health    `conf:"health" desc:"how the nodes watch each other"`
+	Log       Log       `conf:"log" desc:"what the node writes to standard error"`
 }
 
 // Node says what this node is.
@@ -64,7 +71,6 @@ type Cache struct {
 // NFS says how the front-end serves its clients.
 type NFS struct {
 	Lease          time.Duration `conf:"lease" desc:"how long a client may be silent before its state can be taken away" min:"10s" max:"10m"`
-	Grace          time.Duration `conf:"grace" desc:"longest time after a restart of this front-end in which its clients reclaim locks; it ends when all have" min:"1s" max:"10m"`
 	MaxConnections int           `conf:"max_connections" desc:"TCP connections at a time" min:"1" max:"1000000"`
 	MaxRequests    int           `conf:"max_requests" desc:"requests under way on one connection" min:"1" max:"4096"`
 	MaxRequestMem  Size          `conf:"max_request_memory" desc:"memory for all requests under way" min:"16MiB" max:"1TiB"`
@@ -73,11 +79,63 @@ type NFS struct {
 	GroupLookup    bool          `conf:"group_lookup" desc:"ask this node's user database for a user's groups, for users with more than the 16 that AUTH_SYS carries"`
 }
 
+// Addresses says which floating addresses the cluster is to have, and how this
+// node puts them on.
+type Addresses struct {
+	Floating  []string `conf:"floating" desc:"addresses that this node adds to the cluster if they are not there: each ADDRESS/PREFIX, or ADDRESS/PREFIX@GROUP to spread it with others of a group; hawser address remove removes one"`
+	Interface string   `conf:"interface" desc:"network interface that floating addresses are put on; empty: the one whose subnet contains the address"`
+	Failback  string   `conf:"failback" desc:"whether an address returns by itself to its home node (hawser address add --home) when that is healthy: auto, or manual" oneof:"auto,manual"`
+}
+
+// A FloatingAddress is an item of addresses.floating.
+type FloatingAddress struct {
+	Prefix netip.Prefix
+	Group  string // may be empty
+}
+
+// ParseFloating reads ADDRESS/PREFIX or ADDRESS/PREFIX@GROUP.
+func ParseFloating(s string) (a FloatingAddress, err error) {
+	text, group, named := strings.Cut(s, "@")
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		if ip, e := netip.ParseAddr(text); e == nil {
+			return a, fmt.Errorf("%q lacks the length of its subnet's prefix: write it like %s/%d", s, ip, ip.BitLen()*3/4)
+		}
+		return a, fmt.Errorf("%q is no address: write it like 10.0.0.50/24 or fd00::50/64", s)
+	case named && !nodeName.MatchString(group):
+		return a, fmt.Errorf("%q: a group's name is 1 to 63 letters, digits, dots, dashes and underscores", s)
+	case p.Addr().IsUnspecified(), p.Addr().IsMulticast(), p.Addr().IsLoopback(), p.Addr().Is4In6():
+		return a, fmt.Errorf("%q can't move between machines: use an address of the subnet that the clients reach", s)
+	case p.Addr().IsLinkLocalUnicast():
+		return a, fmt.Errorf("%q is link-local, which clients can't mount without naming an interface: use another one", s)
+	}
+	if p.Addr().Is4() && p.Bits() < 31 {
+		if p.Masked().Addr() == p.Addr() || broadcast(p) == p.Addr() {
+			return a, fmt.Errorf("%q is the address of a whole subnet: use one of a host's", s)
+		}
+	}
+	return FloatingAddress{p, group}, nil
+}
+
+// broadcast is the last address of an IPv4 subnet.
+func broadcast(p netip.Prefix) netip.Addr {
+	ip := p.Addr().As4()
+	host := uint32(1)<<(32-p.Bits()) - 1
+	for i := range ip {
+		ip[i] |= byte(host >> (24 - 8*i))
+	}
+	return netip.AddrFrom4(ip)
+}
+
 // Health says how the nodes watch each other. It decides where new data is
-// placed and when locks of a lost node are released, never what is true.
+// placed and when addresses and locks of a lost node are taken over, never what
+// is true.
 type Health struct {
+	TakeoverAfter time.Duration `conf:"takeover_after" desc:"silence after which a node's floating addresses are taken over by others; a node that can't reach the cluster's leader for most of that time answers no client" min:"500ms" max:"1m"`
+
 	DownAfter  time.Duration `conf:"down_after" desc:"silence after which a node counts as down" min:"500ms" max:"10m"`
-	FenceAfter time.Duration `conf:"fence_after" desc:"time that a node is down after which its front-end is fenced and its clients' locks are released" min:"5s" max:"24h"`
+	FenceAfter time.Duration `conf:"fence_after" desc:"time that a node is down after which its front-end is fenced and the locks of clients of its own addresses are released" min:"5s" max:"24h"`
 }
 
 // Log says what the node writes to standard error.
@@ -98,11 +156,12 @@ func Default() Config {
 		Store: Store{SegmentSize: 256 << 20, Reserve: 1 << 30, FreeDelay: time.Minute},
 		Cache: Cache{Data: 512 << 20, Metadata: 256 << 20, Dirty: 256 << 20},
 		NFS: NFS{
-			Lease: time.Minute, Grace: time.Minute,
+			Lease:          time.Minute,
 			MaxConnections: 16384, MaxRequests: 128, MaxRequestMem: 1 << 30,
 			MaxClients: 65536, MaxSlots: 128,
 		},
-		Health: Health{DownAfter: 3 * time.Second, FenceAfter: time.Minute},
-		Log:    Log{Level: "info", Format: "text"},
+		Addresses: Addresses{Failback: "manual"},
+		Health:    Health{TakeoverAfter: 1500 * time.Millisecond, DownAfter: 3 * time.Second, FenceAfter: time.Minute},
+		Log:       Log{Level: "info", Format: "text"},
 	}
 }

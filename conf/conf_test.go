@@ -30,6 +30,9 @@ cache:
   data: 1.5GiB
 nfs:
   lease: 30s
+  grace: 30s # of an earlier version
+addresses:
+  floating: [10.0.0.50/24, "fd00::50/64@fast"]
 `)
 	t.Setenv("HAWSER_NODE_RACK", "r7")
 	t.Setenv("HAWSER_NODE_DISKS", "/e1, /e2")
@@ -50,7 +53,8 @@ nfs:
 		{"number from the environment", c.NFS.MaxSlots, 64},
 		{"derived advertise", c.Listen.Advertise, "10.0.0.1:7420"},
 		{"derived admin", c.Listen.Admin, "/var/lib/hawser/admin.sock"},
-		{"default kept", c.NFS.Grace, time.Minute},
+		{"default kept", c.Health.DownAfter, 3 * time.Second},
+		{"floating addresses", strings.Join(c.Addresses.Floating, "|"), "10.0.0.50/24|fd00::50/64@fast"},
 	} {
 		if x.got != x.want {
 			t.Errorf("%s: got %v, want %v", x.what, x.got, x.want)
@@ -76,6 +80,17 @@ func TestLoadRefuses(t *testing.T) {
 		{"wildcard peer", "listen:\n  peer: 0.0.0.0:7420\n", "listen.advertise is \"0.0.0.0:7420\", which other nodes can't connect to"},
 		{"no NFS address", "listen:\n  nfs: []\n", ":2: listen.nfs is empty"},
 		{"disk twice", "node:\n  disks: [/a, /a/]\n", ":2: node.disks names /a/ twice"},
+		{"no prefix", "addresses:\n  floating: [10.0.0.50]\n", `:2: addresses.floating item "10.0.0.50" lacks the length of its subnet's prefix: write it like 10.0.0.50/24`},
+		{"no address", "addresses:\n  floating: [fileserver/24]\n", `:2: addresses.floating item "fileserver/24" is no address`},
+		{"bad group", "addresses:\n  floating: [\"10.0.0.50/24@a b\"]\n", "a group's name is"},
+		{"loopback", "addresses:\n  floating: [127.0.0.5/8]\n", "can't move between machines"},
+		{"link-local", "addresses:\n  floating: [\"fe80::5/64\"]\n", "is link-local"},
+		{"a subnet", "addresses:\n  floating: [10.0.0.0/24]\n", "is the address of a whole subnet"},
+		{"a broadcast", "addresses:\n  floating: [10.0.1.255/23]\n", "is the address of a whole subnet"},
+		{"an address twice", "addresses:\n  floating: [10.0.0.5/24, 10.0.0.5/16]\n", ":2: addresses.floating names 10.0.0.5 twice"},
+		{"own address", "listen:\n  nfs: [\"10.0.0.5:2049\"]\naddresses:\n  floating: [10.0.0.5/24]\n", ":4: addresses.floating names 10.0.0.5, which is this node's own address"},
+		{"failback", "addresses:\n  failback: never\n", ":2: addresses.failback is \"never\": it must be of auto, manual"},
+		{"take-over after down", "health:\n  takeover_after: 3s\n", ":2: health.takeover_after is not less than health.down_after (3s)"},
 		{"fence before down", "health:\n  down_after: 1m\n  fence_after: 10s\n", ":3: health.fence_after is less than"},
 		{"not YAML", "node: [\n", "yaml"},
 	} {
@@ -97,7 +112,7 @@ func TestLoadNamesTheEnvironment(t *testing.T) {
 }
 
 func TestAllFaultsAtOnce(t *testing.T) {
-	_, err := Load(write(t, "nfs:\n  lease: 1s\n  grace: 0s\nlog:\n  level: loud\n"))
+	_, err := Load(write(t, "nfs:\n  lease: 1s\n  max_slots: 0\nlog:\n  level: loud\n"))
 	if n := strings.Count(err.Error(), "\n") + 1; n != 3 {
 		t.Fatalf("got %d faults, want 3:\n%v", n, err)
 	}

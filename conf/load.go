@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -78,6 +79,13 @@ func Load(file string) (Config, error) {
 	return c, errors.Join(faults...)
 }
 
+// removed are settings of earlier versions. Files may still have them, since
+// `hawser dev` and `hawser config defaults` write all that there are; they mean
+// nothing any more.
+var removed = map[string]bool{
+	"nfs.grace": true, // clients lose nothing when a front-end restarts, so there is nothing to reclaim
+}
+
 // place says where a field got its value, for an error.
 func place(file string, lines map[string]int, f *Field) string {
 	if _, ok := os.LookupEnv(f.Env()); ok {
@@ -112,6 +120,9 @@ func scan(file string, text []byte, c *Config, lines map[string]int) (faults []e
 			key, value := n.Content[i], n.Content[i+1]
 			path := prefix + key.Value
 			f := known[path]
+			if f == nil && removed[path] {
+				continue
+			}
 			if f == nil {
 				at(key, "unknown setting %s: did you mean %s? `hawser config defaults` lists all", path, nearest(path, known))
 				continue
@@ -205,7 +216,7 @@ const MaxSocketPath = 107
 // check finds what is wrong between settings.
 func (c *Config) check(where func(path string) string) (faults []error) {
 	fault := func(path, format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%s%s %s", where(path), path, fmt.Sprintf(format, args...)))
+		faults = append(faults, fmt.Errorf("%s%s %w", where(path), path, fmt.Errorf(format, args...)))
 	}
 	if !nodeName.MatchString(c.Node.Name) {
 		fault("node.name", "is %q: use 1 to 63 letters, digits, dots, dashes and underscores", c.Node.Name)
@@ -232,6 +243,25 @@ func (c *Config) check(where func(path string) string) (faults []error) {
 	}
 	if n := len(c.Listen.Admin); n > MaxSocketPath {
 		fault("listen.admin", "is a path of %d bytes, and a Unix socket's may have %d: choose a shorter one", n, MaxSocketPath)
+	}
+	at := map[netip.Addr]bool{}
+	for _, text := range c.Addresses.Floating {
+		a, err := ParseFloating(text)
+		switch {
+		case err != nil:
+			fault("addresses.floating", "item %w", err)
+		case at[a.Prefix.Addr()]:
+			fault("addresses.floating", "names %s twice", a.Prefix.Addr())
+		}
+		at[a.Prefix.Addr()] = true
+	}
+	for _, own := range append([]string{c.Listen.Advertise, c.Listen.Peer}, c.Listen.NFS...) {
+		if p, err := netip.ParseAddrPort(own); err == nil && at[p.Addr()] {
+			fault("addresses.floating", "names %s, which is this node's own address (%s): a floating address must be one that no machine has", p.Addr(), own)
+		}
+	}
+	if c.Health.TakeoverAfter >= c.Health.DownAfter {
+		fault("health.takeover_after", "is not less than health.down_after (%s): addresses move before a node counts as down", shortDuration(c.Health.DownAfter))
 	}
 	if c.Health.FenceAfter < c.Health.DownAfter {
 		fault("health.fence_after", "is less than health.down_after (%s): a node is fenced only after it is down", shortDuration(c.Health.DownAfter))

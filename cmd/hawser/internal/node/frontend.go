@@ -74,7 +74,7 @@ func (n *Node) startFrontEnd() (_ *frontEnd, err error) {
 	nc := n.conf.NFS
 	program, err := nfs4.New(nfs4.Config{
 		FS: f.fs, Clients: n.member, ServerOwner: c.ID() + "/" + n.conf.Node.Name, Scope: c.ID(),
-		Lease: nc.Lease, Grace: nc.Grace, MaxSlots: nc.MaxSlots, MaxClients: nc.MaxClients, Logger: n.log,
+		Lease: nc.Lease, MaxSlots: nc.MaxSlots, MaxClients: nc.MaxClients, Logger: n.log,
 	})
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func config(t *testing.T, name string) conf.Config {
 	c.Raft.HeartbeatTimeout = 200 * time.Millisecond
 	c.Store.SegmentSize, c.Store.Reserve, c.Store.FreeDelay = 16<<20, 16<<20, time.Hour
 	c.Cache.Data, c.Cache.Metadata, c.Cache.Dirty = 16<<20, 16<<20, 16<<20
-	c.NFS.Grace = time.Second
+	c.Health.TakeoverAfter = 500 * time.Millisecond
 	c.Health.DownAfter = time.Second
 	if err := c.CheckFolders(); err != nil {
 		t.Fatal(err)

@@ -22,9 +22,13 @@ const recordOverhead = 64 << 10
 // A Config says where a front-end listens and what it serves. Zero fields mean
 // the defaults, which are those of oncrpc.Config.
 type Config struct {
-	Listen   []string         // host:port each; there must be one
-	Programs []oncrpc.Program // NFSv4 and what else is served
-	Groups   *ids.Groups      // looks users' groups up; nil: as clients send them
+	// Listen has host:port of each address; there must be one. If it has none
+	// that stands for all of the machine's, the server listens on floating
+	// addresses too, on the port of the first, while it serves them.
+	Listen []string
+	// Programs are NFSv4 and what else is served, on all but floating addresses.
+	Programs []oncrpc.Program
+	Groups   *ids.Groups // looks users' groups up; nil: as clients send them
 
 	MaxIO         int           // bytes of data in a READ or WRITE (default 1 MiB)
 	MaxConns      int           // connections
@@ -41,7 +45,14 @@ type Server struct {
 	rpc    *oncrpc.Server
 	lns    []net.Listener
 	logger *slog.Logger
+	groups *ids.Groups
+	routes routes
+
+	wg sync.WaitGroup // listeners of floating addresses
 }
+
+// keepAlive notices within two minutes a client that is gone without a word.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 20 * time.Second, Count: 3}
 
 // Listen binds all addresses of cfg. Nothing is served until Serve is called;
 // clients that connect meanwhile wait.
@@ -58,17 +69,13 @@ func Listen(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	s := &Server{logger: cfg.Logger, groups: cfg.Groups}
+	s.routes.init(s.handlers(cfg.Programs))
 	programs := append([]oncrpc.Program(nil), cfg.Programs...)
-	if cfg.Groups != nil {
-		for i := range programs {
-			programs[i].Handler = cfg.Groups.Handler(programs[i].Handler)
-		}
+	for i := range programs {
+		programs[i].Handler = &router{&s.routes, i}
 	}
-	s := &Server{logger: cfg.Logger}
-	// A client that is gone without a word is noticed in two minutes.
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: time.Minute, Interval: 20 * time.Second, Count: 3,
-	}}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
 	for _, addr := range cfg.Listen {
 		ln, err := lc.Listen(context.Background(), "tcp", addr)
 		if err != nil {
@@ -125,6 +132,7 @@ func (s *Server) Serve() error {
 // Shutdown stops taking calls, lets those under way end and be answered, and
 // closes everything; at once when ctx ends, whose error it then returns.
 func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.wg.Wait()
 	defer s.closeListeners() // those that were never served
 	return s.rpc.Shutdown(ctx)
 }
@@ -133,6 +141,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() {
 	s.rpc.Close()
 	s.closeListeners()
+	s.wg.Wait()
 }
 
 // Stats returns the numbers of the RPC layer.

@@ -192,7 +192,10 @@ func TestFloatingNoReply(t *testing.T) {
 }
 
 func TestServeAddressInUse(t *testing.T) {
-	s, _ := startFloating(t, "127.0.0.1:0")
+	s, a := startFloating(t, "127.0.0.1:0")
+	if _, err := ask(t, a.dial(t, netip.MustParseAddr("127.0.0.1"), s.Port())); err != nil {
+		t.Fatal(err) // it serves by now
+	}
 	ln, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), s.Port()).String())
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,8 @@ type Config struct {
 	TrailingLogs      uint64        // log entries kept for lagging members; default 50,000
 	SegmentSize       int           // bytes in a segment of the wal; default 64 MiB
 	MaxProposalBytes  int64         // bytes of commands under way on a leader; default 64 MiB
+
+	openDisk func() (diskLog, error) // a test's disk; nil: the log is in Dir
 }
 
 // maxAppendEntries is the most log entries in one append, on disk and to a

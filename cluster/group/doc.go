@@ -12,6 +12,10 @@
 //     before the read began: a leader that was paused could serve an old state.
 //   - The state machine is the snapshot. Raft's snapshot store is built over its
 //     checkpoints, and the log is never cut beyond what it has made durable.
+//   - The leader's disk and the followers' write an entry at the same time, not
+//     one after the other (tail.go, which says why nothing can be lost by that).
+//   - An idle leader does not tell its followers every few milliseconds what
+//     they know (pipeline.go).
 //   - Log entries carry a crc32c, checked when they are stored and read.
 //   - Nodes are known to Raft by their names; addresses are looked up at each
 //     connect, so that a node may move.

@@ -26,7 +26,7 @@ type Group struct {
 	lock    *os.File
 	log     *logStore
 	layer   *streamLayer
-	trans   transport
+	trans   *transport
 	raft    *raft.Raft
 	applied applied
 
@@ -64,18 +64,28 @@ func Open(cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("group %d: %w", cfg.ID, err)
 	}
-	disk, err := openDiskLog(cfg.Log, filepath.Join(cfg.Dir, "log"), cfg.SegmentSize, cfg.Logger)
+	if cfg.openDisk == nil {
+		cfg.openDisk = func() (diskLog, error) {
+			return openDiskLog(cfg.Log, filepath.Join(cfg.Dir, "log"), cfg.SegmentSize, cfg.Logger)
+		}
+	}
+	disk, err := cfg.openDisk()
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("group %d: cannot open the Raft log: %w", cfg.ID, err)
 	}
+	log, err := newLogStore(disk)
+	if err != nil {
+		_, _ = disk.Close(), lock.Close()
+		return nil, fmt.Errorf("group %d: cannot open the Raft log: %w", cfg.ID, err)
+	}
 	g := &Group{
-		cfg: cfg, lock: lock, log: &logStore{diskLog: disk},
+		cfg: cfg, lock: lock, log: log,
 		notify: make(chan bool, 16), observe: make(chan raft.Observation, 16),
 		room: semaphore.NewWeighted(cfg.MaxProposalBytes),
 	}
 	if err := g.start(); err != nil {
-		_ = disk.Close()
+		_ = log.Close()
 		_ = lock.Close()
 		return nil, fmt.Errorf("group %d: %w", cfg.ID, err)
 	}
@@ -96,9 +106,9 @@ func (g *Group) start() error {
 	}
 	logger := newHCLog(cfg.Logger)
 	g.layer = newStreamLayer(cfg)
-	g.trans = transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	g.trans = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger: logger, Stream: g.layer, MaxPool: 3, Timeout: transportTimeout, MsgpackUseNewTimeFormat: true,
-	})}
+	}), g.log.tail, cfg.HeartbeatTimeout)
 	fsm := &machine{sm: cfg.Machine, log: g.log, snaps: snaps, applied: &g.applied, last: at}
 	g.raft, err = raft.NewRaft(&raft.Config{
 		ProtocolVersion:          raft.ProtocolVersionMax,
@@ -120,6 +130,10 @@ func (g *Group) start() error {
 		_ = g.trans.Close()
 		return err
 	}
+	state := g.raft.State
+	leads := func() bool { return state() == raft.Leader }
+	g.log.tail.leads.Store(&leads)
+	g.trans.state.Store(&state)
 	g.raft.RegisterObserver(raft.NewObserver(g.observe, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
 		return ok
@@ -128,8 +142,9 @@ func (g *Group) start() error {
 	g.local.run, g.remote.run = g.readAsLeader, g.askLeader
 	g.lead.Store(&leadership{changed: make(chan struct{})})
 	g.updateLeadership()
-	g.wg.Add(1)
+	g.wg.Add(2)
 	go g.watchLeadership()
+	go g.watchLog()
 	for s, h := range g.handlers() {
 		cfg.Peer.HandleGroup(s, cfg.ID, h)
 	}
@@ -219,6 +234,7 @@ func (g *Group) stop() error {
 	}
 	g.cancel()
 	g.applied.close()
+	g.log.tail.end()
 	// Raft forgets the futures of entries that are on their way to the state
 	// machine when it is shut down, so that is let run dry first.
 	drained := make(chan struct{})

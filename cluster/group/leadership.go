@@ -52,6 +52,42 @@ func (g *Group) watchLeadership() {
 	}
 }
 
+// stepDownEvery is the pause between attempts to give up leadership.
+const stepDownEvery = 10 * time.Millisecond
+
+// watchLog gives up leadership when the log cannot be written. Raft sees it at
+// the next entry only, and there need not be one.
+func (g *Group) watchLog() {
+	defer g.wg.Done()
+	reported := false
+	for {
+		pause := g.ctx.Done()
+		select {
+		case <-g.log.tail.failing():
+		case <-pause:
+			return
+		}
+		err := g.log.tail.failure()
+		if err != nil && !reported {
+			g.cfg.Logger.Error("cannot write the Raft log: this node leads the group no more until it can", "err", err)
+		}
+		if reported = err != nil; reported && g.IsLeader() {
+			_ = g.raft.Barrier(0).Error() // fails, and so ends leadership
+		}
+		select {
+		case <-time.After(stepDownEvery):
+		case <-pause:
+			return
+		}
+	}
+}
+
+// commitIndex returns the index up to which entries are known to be committed:
+// on a leader, Raft's own may be of entries that its disk does not have yet.
+func (g *Group) commitIndex() uint64 {
+	return min(g.raft.CommitIndex(), g.log.tail.synced.Load())
+}
+
 // updateLeadership records a change of the leader.
 func (g *Group) updateLeadership() {
 	_, id := g.raft.LeaderWithID()

@@ -119,6 +119,7 @@ const (
 // what the state machine has not made durable.
 type logStore struct {
 	diskLog
+	tail    *tailLog      // the diskLog of a member that runs
 	durable atomic.Uint64 // the state machine's durable index
 	first   atomic.Uint64 // of the log; 0 if it is empty
 
@@ -127,6 +128,15 @@ type logStore struct {
 	low   uint64                  // no entry below it is cached
 	high  uint64                  // nor above it
 	bytes int
+}
+
+// newLogStore puts a log with a tail over a disk log.
+func newLogStore(disk diskLog) (*logStore, error) {
+	tail, err := newTailLog(disk)
+	if err != nil {
+		return nil, err
+	}
+	return &logStore{diskLog: tail, tail: tail}, nil
 }
 
 // IsMonotonic says that entries have no gaps, so that Raft removes all older

@@ -17,6 +17,7 @@ type machine struct {
 	applied *applied
 	last    uint64          // index of the last entry that was seen
 	entries []cluster.Entry // reused
+	refused error           // why nothing is applied any more
 }
 
 var _ raft.BatchingFSM = (*machine)(nil)
@@ -27,8 +28,20 @@ func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0
 // ApplyBatch applies commands and configurations and returns the commands'
 // results. Raft leaves out entries that are not for the state machine, so
 // indexes rise, but not by one.
+//
+// Entries are applied when they are on this member's disk (see tail.go). If the
+// disk fails until the member stops, they never are: the results are errors.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	results := make([]any, len(logs))
+	if m.refused == nil && on(ruleGate) {
+		m.refused = m.log.tail.waitSynced(logs[len(logs)-1].Index)
+	}
+	if m.refused != nil {
+		for i := range results {
+			results[i] = m.refused
+		}
+		return results
+	}
 	begin := 0
 	for i, l := range logs {
 		if l.Index <= m.last {
@@ -68,7 +81,12 @@ func (m *machine) run(results []any) {
 }
 
 // Snapshot begins a snapshot, which is the state machine itself.
-func (m *machine) Snapshot() (raft.FSMSnapshot, error) { return flush{m}, nil }
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.refused != nil { // Raft's index is ahead of the state
+		return nil, m.refused
+	}
+	return flush{m}, nil
+}
 
 // A flush is a snapshot to be persisted.
 type flush struct{ m *machine }
@@ -97,6 +115,9 @@ func (m *machine) Restore(r io.ReadCloser) error {
 		return fmt.Errorf("bug: no received snapshot to restore")
 	}
 	defer in.remove()
+	if m.refused != nil {
+		return m.refused
+	}
 	if err := m.snaps.acceptable(in.meta.Index); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type testMachine struct {
 	restored int
 	pad      string // makes checkpoints large
 	failSnap error
+	seen     func(cluster.Entry) // called with what is applied
 }
 
 func openTestMachine(dir string) (*testMachine, error) {
@@ -62,6 +63,9 @@ func (m *testMachine) Apply(entries []cluster.Entry) [][]byte {
 		}
 		m.s.Index, m.s.Term = e.Index, e.Term
 		m.applied++
+		if m.seen != nil {
+			m.seen(e)
+		}
 		id, value, _ := strings.Cut(string(e.Command), "=")
 		r, ok := m.s.Results[id]
 		if !ok {

@@ -154,7 +154,12 @@ func (g *Group) proposeHere(ctx context.Context, cmd []byte) (uint64, []byte, er
 		o := outcome{err: raftError(f.Error())}
 		if o.err == nil {
 			o.index = f.Index()
-			o.result, _ = f.Response().([]byte)
+			switch r := f.Response().(type) {
+			case []byte:
+				o.result = r
+			case error: // the member was stopped before it could apply
+				o.err = ErrClosed
+			}
 		}
 		g.proposals.Done()
 		g.room.Release(weight)
@@ -164,6 +169,10 @@ func (g *Group) proposeHere(ctx context.Context, cmd []byte) (uint64, []byte, er
 	case o := <-done:
 		outcomePool.Put(done)
 		return o.index, o.result, o.err
+	case <-g.log.tail.failing():
+		// The command may be committed by others, and is applied here when it is
+		// on this disk, which may be never.
+		return 0, nil, fmt.Errorf("the leader cannot write its log: %w", cluster.EAGAIN)
 	case <-ctx.Done():
 		return 0, nil, ctx.Err()
 	}

@@ -56,7 +56,7 @@ func (g *Group) readAsLeader() (uint64, error) {
 	if s == nil || !g.leads(s.term) {
 		return 0, cluster.EAGAIN
 	}
-	index := g.raft.CommitIndex()
+	index := g.commitIndex()
 	if err := g.confirm(s.term); err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ func (g *Group) Stats() Stats {
 		ID: g.cfg.ID, Term: g.raft.CurrentTerm(), Applied: g.Applied(),
 		LastLog: g.raft.LastIndex(), Durable: g.log.durable.Load(),
 	}
-	s.Commit = max(g.raft.CommitIndex(), s.Applied)
+	s.Commit = max(g.commitIndex(), s.Applied)
 	s.Leader, _ = g.Leader()
 	s.FirstLog, _ = g.log.FirstIndex()
 	s.Members, _ = g.Members()

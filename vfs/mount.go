@@ -28,6 +28,7 @@ type mount struct {
 	held    heldTable
 	opens   openTable
 	touches touchSet
+	reaper  reaper
 	streams streamTable
 
 	lockersMu sync.Mutex
@@ -119,13 +120,17 @@ func (m *mount) verifier(s *writer.Session) Verifier {
 func (m *mount) event(_ uint64, events []any) {
 	for _, e := range events {
 		switch e := e.(type) {
+		case volume.EventReapable:
+			m.reaper.wake()
 		case volume.EventUnlinked:
 			m.opens.unlinked(e.Ino)
 		case fsm.WriterFenced:
+			m.reaper.wake() // it may have had unlinked files open
 			if s := m.writer.Current(); s != nil && s.ID() == e.Writer.ID {
 				m.fenced(s)
 			}
 		case fsm.Restored:
+			m.reaper.wake()
 			m.opens.lookAll()
 		}
 	}

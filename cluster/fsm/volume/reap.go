@@ -64,7 +64,8 @@ func applyReap(tx *fsm.Tx, _ *fsm.Envelope, c *Reap, dst []byte) ([]byte, cluste
 	if at != was {
 		storeReapCursor(tx, at)
 	}
-	r.More = hasReady(tx, at.ready)
+	// With some of the step left, all that was ready has been passed over.
+	r.More = left == 0 && hasReady(tx, at.ready)
 	return r.AppendTo(dst), cluster.OK
 }
 

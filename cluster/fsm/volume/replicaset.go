@@ -13,6 +13,9 @@ func init() {
 	register(KindCollected, command(applyCollected))
 }
 
+// EventReplicaSets tells that a replica set was made or changed.
+type EventReplicaSets struct{}
+
 const (
 	maxMembers = 16 // stores in a replica set
 	maxCopies  = 3
@@ -88,6 +91,7 @@ func applyPutReplicaSet(tx *fsm.Tx, _ *fsm.Envelope, c *PutReplicaSet, dst []byt
 		set.Epoch++
 	}
 	storeSet(tx, &set)
+	tx.Emit(EventReplicaSets{})
 	return PutReplicaSetResult{Set: set}.AppendTo(dst), cluster.OK
 }
 

@@ -21,6 +21,10 @@ type EventUnlinked struct {
 	Ino cluster.Ino
 }
 
+// EventReapable tells that an unlinked file can be freed by Reap: nobody has
+// it open any more.
+type EventReapable struct{}
+
 const (
 	// reclaimTime is how long a front-end that has restarted may take to have
 	// its clients reclaim their opens. What its earlier incarnation held is
@@ -71,6 +75,7 @@ func isHeld(r fsm.Reader, ino cluster.Ino) bool {
 
 // setReady says that an unlinked inode can be reaped.
 func setReady(tx *fsm.Tx, ino cluster.Ino) {
+	tx.Emit(EventReapable{})
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	tx.Set(appendUnlinkedKey(s.key[:0], unlinkedReady, ino), nil)

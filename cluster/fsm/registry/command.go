@@ -15,6 +15,15 @@ const (
 	KindPutStore
 	KindSetStoreState
 	KindCreateVolume
+	_ // a client's record by node, before there were identities
+	_ // likewise
+	KindPutIdentity
+	KindRemoveIdentity
+	KindPurgeIdentity
+	KindAssignIdentity
+	KindServeIdentity
+	KindTakeLead
+	KindDrainNode
 	KindPutClient
 	KindDeleteClient
 )
@@ -83,8 +92,9 @@ func (c *PutNode) decode(d *codec.Dec) {
 	copy(c.Incarnation[:], d.Fixed(len(c.Incarnation)))
 }
 
-// RemoveNode marks a node as removed and forgets its client records. Its stores
-// stay known. ENOENT if there never was such a node.
+// RemoveNode marks a node as removed. Its own identity is retired; floating
+// addresses stay assigned to it until they are given to others. Its stores stay
+// known. ENOENT if there never was such a node.
 type RemoveNode struct {
 	ID cluster.NodeID
 }
@@ -191,38 +201,6 @@ func (c *CreateVolume) decode(d *codec.Dec) {
 	c.Class = readClass(d)
 	c.Voters = readNodes(d)
 }
-
-// PutClient records that an NFS client holds state with a node. It may be
-// repeated. ENOENT if there is no such node, EPERM if it was removed, ENOSPC
-// beyond MaxClients.
-type PutClient struct {
-	Node  cluster.NodeID
-	Owner []byte // the client's co_ownerid, 1 to MaxOwner bytes
-}
-
-// Kind implements fsm.Body.
-func (*PutClient) Kind() fsm.Kind { return KindPutClient }
-
-// AppendTo implements fsm.Body.
-func (c *PutClient) AppendTo(dst []byte) []byte {
-	return codec.AppendBytes(codec.AppendString(dst, string(c.Node)), c.Owner)
-}
-
-func (c *PutClient) decode(d *codec.Dec) {
-	c.Node = cluster.NodeID(d.String(MaxNodeName))
-	c.Owner = d.Bytes(MaxOwner)
-}
-
-// DeleteClient forgets a client record, if it is there.
-type DeleteClient PutClient
-
-// Kind implements fsm.Body.
-func (*DeleteClient) Kind() fsm.Kind { return KindDeleteClient }
-
-// AppendTo implements fsm.Body.
-func (c *DeleteClient) AppendTo(dst []byte) []byte { return (*PutClient)(c).AppendTo(dst) }
-
-func (c *DeleteClient) decode(d *codec.Dec) { (*PutClient)(c).decode(d) }
 
 // DecodeNode returns the node in the body of PutNode's result.
 func DecodeNode(body []byte) (Node, error) {

@@ -30,8 +30,16 @@ var newCommand = map[fsm.Kind]func() command{
 	KindPutStore:      func() command { return new(PutStore) },
 	KindSetStoreState: func() command { return new(SetStoreState) },
 	KindCreateVolume:  func() command { return new(CreateVolume) },
-	KindPutClient:     func() command { return new(PutClient) },
-	KindDeleteClient:  func() command { return new(DeleteClient) },
+
+	KindPutIdentity:    func() command { return new(PutIdentity) },
+	KindRemoveIdentity: func() command { return new(RemoveIdentity) },
+	KindPurgeIdentity:  func() command { return new(PurgeIdentity) },
+	KindAssignIdentity: func() command { return new(AssignIdentity) },
+	KindServeIdentity:  func() command { return new(ServeIdentity) },
+	KindTakeLead:       func() command { return new(TakeLead) },
+	KindDrainNode:      func() command { return new(DrainNode) },
+	KindPutClient:      func() command { return new(PutClient) },
+	KindDeleteClient:   func() command { return new(DeleteClient) },
 }
 
 // Apply implements fsm.Core.
@@ -70,7 +78,7 @@ func (c *InitCluster) run(tx *fsm.Tx, h *head) (cluster.Errno, []byte) {
 	case c.UUID == UUID{} || c.Name == "" || binary.BigEndian.Uint64(c.UUID[:]) == 0:
 		return cluster.EINVAL, nil // an FSID's Major would be 0
 	}
-	made := head{Cluster: Cluster{UUID: c.UUID, Name: c.Name, Key: c.Key, Created: tx.Time()}, nextStore: 1, nextVolume: 1}
+	made := head{Cluster: Cluster{UUID: c.UUID, Name: c.Name, Key: c.Key, Created: tx.Time()}, nextStore: 1, nextVolume: 1, nextIdentity: 1}
 	tx.Set(keyCluster, appendHead(nil, &made))
 	return cluster.OK, nil
 }
@@ -94,7 +102,8 @@ func (c *PutNode) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 	}
 	n := Node{
 		ID: c.ID, PeerAddr: c.PeerAddr, NFSAddr: c.NFSAddr, Roles: c.Roles, Rack: c.Rack,
-		State: old.State, Since: old.Since, Joined: old.Joined, Incarnation: c.Incarnation, clients: old.clients,
+		State: old.State, Since: old.Since, Joined: old.Joined, Incarnation: c.Incarnation,
+		Draining: old.Draining && old.State != NodeRemoved,
 	}
 	if !there || old.State == NodeRemoved {
 		n.State, n.Since, n.Joined = NodeUp, tx.Time(), tx.Time()
@@ -113,10 +122,9 @@ func (c *RemoveNode) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 	if n.State == NodeRemoved {
 		return cluster.OK, nil
 	}
-	n.State, n.Since, n.clients = NodeRemoved, tx.Time(), 0
-	prefix := clientPrefix(nil, c.ID)
-	tx.DeleteRange(prefix, codec.AppendUpper(nil, prefix), MaxClients)
+	n.State, n.Since = NodeRemoved, tx.Time()
 	putNode(tx, &n)
+	retireOwn(tx, c.ID)
 	tx.Emit(NodeChanged{n})
 	return cluster.OK, nil
 }
@@ -211,38 +219,4 @@ func (c *CreateVolume) run(tx *fsm.Tx, h *head) (cluster.Errno, []byte) {
 	tx.Set(nameKey(nil, v.Name), codec.AppendUint32(nil, uint32(v.ID)))
 	tx.Emit(VolumeCreated{v})
 	return cluster.OK, value
-}
-
-func (c *PutClient) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
-	if len(c.Owner) == 0 {
-		return cluster.EINVAL, nil
-	}
-	n, e := member(tx, c.Node)
-	if e != cluster.OK {
-		return e, nil
-	}
-	key := append(clientPrefix(nil, c.Node), c.Owner...)
-	if _, ok := tx.Get(nil, key); ok {
-		return cluster.OK, nil
-	}
-	if n.clients == MaxClients {
-		return cluster.ENOSPC, nil
-	}
-	n.clients++
-	putNode(tx, &n)
-	tx.Set(key, codec.AppendVarint([]byte{recordFormat}, int64(tx.Time())))
-	return cluster.OK, nil
-}
-
-func (c *DeleteClient) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
-	key := append(clientPrefix(nil, c.Node), c.Owner...)
-	if _, ok := tx.Get(nil, key); !ok {
-		return cluster.OK, nil
-	}
-	tx.Delete(key)
-	if n, ok := (View{tx}).Node(c.Node); ok {
-		n.clients--
-		putNode(tx, &n)
-	}
-	return cluster.OK, nil
 }

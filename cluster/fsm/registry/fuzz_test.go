@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"encoding/binary"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -17,8 +19,16 @@ var examples = []fsm.Body{
 	&PutStore{UUID: uuid(3), Node: "n1", Capacity: 1 << 40, Used: 7, State: StoreUp},
 	&SetStoreState{ID: 1, State: StoreFailed},
 	&CreateVolume{Name: "v", Class: cluster.Class{Copies: 1}, Voters: []cluster.NodeID{"n1"}},
-	&PutClient{Node: "n1", Owner: []byte("o")},
-	&DeleteClient{Node: "n1", Owner: []byte("o")},
+	&PutIdentity{Addr: netip.MustParsePrefix("10.0.0.50/24"), Group: "g", Home: "n1"},
+	&TakeLead{Nonce: 9},
+	&AssignIdentity{ID: 1, Node: "n1"},
+	&ServeIdentity{ID: 1, Epoch: 1},
+	&AssignIdentity{Node: "n1"},
+	&PutClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1), Record: []byte("r"), Replaces: 4},
+	&DrainNode{ID: "n1", Drain: true},
+	&DeleteClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1)},
+	&RemoveIdentity{ID: 1},
+	&PurgeIdentity{ID: 1, Epoch: 1},
 }
 
 // FuzzApply gives the registry any body of any kind: it is refused, or leaves
@@ -35,7 +45,7 @@ func FuzzApply(f *testing.F) {
 		x := open(t)
 		for _, b := range examples {
 			switch b.(type) {
-			case *RemoveNode, *DeleteClient:
+			case *RemoveNode, *DeleteClient, *RemoveIdentity, *PurgeIdentity:
 				continue
 			}
 			if _, err := x.do(b); err != nil {
@@ -62,6 +72,16 @@ func FuzzApply(f *testing.F) {
 				_, ok = decodeStore(val)
 			case 'V':
 				_, ok = decodeVolume(val)
+			case 'I':
+				var i Identity
+				i, ok = decodeIdentity(val)
+				ok = ok && i.ID != 0 && i.ID <= cluster.MaxIdentity
+			case 'O':
+				_, ok = v.Identity(cluster.IdentityID(binary.BigEndian.Uint16(val)))
+			case 'Q':
+				id := cluster.IdentityID(binary.BigEndian.Uint16(k[1:]))
+				n, decoded := decodeCount(val)
+				ok = decoded && int(n.records) == len(v.Clients(id))
 			case 'C':
 				_, ok = decodeHead(val)
 			}
@@ -80,6 +100,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(appendStore(nil, &Store{ID: 1, Node: "n"}))
 	f.Add(appendVolume(nil, &Volume{ID: 1, Name: "v", Voters: []cluster.NodeID{"n"}}))
 	f.Add(appendHead(nil, &head{nextStore: 1, nextVolume: 1}))
+	f.Add(appendIdentity(nil, &Identity{ID: 1, Addr: netip.MustParsePrefix("2001:db8::5/64"), Node: "n", Fence: []cluster.NodeID{"m"}}))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if n, ok := decodeNode(in); ok {
 			if again, ok := decodeNode(appendNode(nil, &n)); !ok || again != n {
@@ -94,6 +115,11 @@ func FuzzRecords(f *testing.F) {
 		if v, ok := decodeVolume(in); ok {
 			if again, ok := decodeVolume(appendVolume(nil, &v)); !ok || again.Name != v.Name || len(again.Voters) != len(v.Voters) {
 				t.Errorf("volume %+v, and again %+v", v, again)
+			}
+		}
+		if i, ok := decodeIdentity(in); ok {
+			if again, ok := decodeIdentity(appendIdentity(nil, &i)); !ok || !again.Equal(&i) {
+				t.Errorf("identity %+v, and again %+v", i, again)
 			}
 		}
 		if h, ok := decodeHead(in); ok {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"math"
+	"net/netip"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/codec"
@@ -15,6 +16,10 @@ type head struct {
 	Cluster
 	nextStore  cluster.StoreID
 	nextVolume cluster.VolumeID
+	// nextIdentity and lead, the nonce of the last TakeLead, are not in records
+	// that were written before there were identities.
+	nextIdentity cluster.IdentityID
+	lead         uint64
 }
 
 var keyCluster = []byte{'C'}
@@ -33,9 +38,24 @@ func volumeKey(dst []byte, id cluster.VolumeID) []byte {
 
 func nameKey(dst []byte, name string) []byte { return append(append(dst, 'M'), name...) }
 
-// clientPrefix ends in a byte that a node's name does not have.
-func clientPrefix(dst []byte, node cluster.NodeID) []byte {
-	return append(append(append(dst, 'K'), node...), 0)
+func identityKey(dst []byte, id cluster.IdentityID) []byte {
+	return codec.AppendUint16(append(dst, 'I'), uint16(id))
+}
+
+// ownKey leads to the identity of a node's own addresses.
+func ownKey(dst []byte, node cluster.NodeID) []byte { return append(append(dst, 'O'), node...) }
+
+func clientPrefix(dst []byte, id cluster.IdentityID) []byte {
+	return codec.AppendUint16(append(dst, 'T'), uint16(id))
+}
+
+func clientKey(dst []byte, id cluster.IdentityID, client uint64) []byte {
+	return codec.AppendUint64(clientPrefix(dst, id), client)
+}
+
+// countKey is where an identity's client records are counted.
+func countKey(dst []byte, id cluster.IdentityID) []byte {
+	return codec.AppendUint16(append(dst, 'Q'), uint16(id))
 }
 
 func appendHead(dst []byte, h *head) []byte {
@@ -45,7 +65,9 @@ func appendHead(dst []byte, h *head) []byte {
 	dst = append(dst, h.Key[:]...)
 	dst = codec.AppendVarint(dst, int64(h.Created))
 	dst = codec.AppendUvarint(dst, uint64(h.nextStore))
-	return codec.AppendUvarint(dst, uint64(h.nextVolume))
+	dst = codec.AppendUvarint(dst, uint64(h.nextVolume))
+	dst = codec.AppendUint16(dst, uint16(h.nextIdentity))
+	return codec.AppendUint64(dst, h.lead)
 }
 
 func decodeHead(value []byte) (head, bool) {
@@ -58,6 +80,12 @@ func decodeHead(value []byte) (head, bool) {
 	h.Created = cluster.Time(d.Varint())
 	h.nextStore = cluster.StoreID(d.Uvarint32())
 	h.nextVolume = cluster.VolumeID(d.Uvarint32())
+	if d.Len() == 0 {
+		h.nextIdentity = 1
+	} else {
+		h.nextIdentity = cluster.IdentityID(d.Uint16())
+		h.lead = d.Uint64()
+	}
 	return h, format == recordFormat && d.Done() == nil
 }
 
@@ -72,7 +100,8 @@ func appendNode(dst []byte, n *Node) []byte {
 	dst = codec.AppendVarint(dst, int64(n.Since))
 	dst = codec.AppendVarint(dst, int64(n.Joined))
 	dst = append(dst, n.Incarnation[:]...)
-	return codec.AppendUvarint(dst, uint64(n.clients))
+	dst = codec.AppendUint8(dst, 0) // once a number of clients
+	return codec.AppendBool(dst, n.Draining)
 }
 
 func decodeNode(value []byte) (Node, bool) {
@@ -87,7 +116,10 @@ func decodeNode(value []byte) (Node, bool) {
 	n.Since = cluster.Time(d.Varint())
 	n.Joined = cluster.Time(d.Varint())
 	copy(n.Incarnation[:], d.Fixed(len(n.Incarnation)))
-	n.clients = d.Uvarint32()
+	d.Uvarint32()
+	if d.Len() > 0 {
+		n.Draining = d.Bool()
+	}
 	return n, format == recordFormat && d.Done() == nil
 }
 
@@ -164,4 +196,67 @@ func readNodes(d *codec.Dec) []cluster.NodeID {
 		ids = append(ids, cluster.NodeID(d.String(MaxNodeName)))
 	}
 	return ids
+}
+
+func appendIdentity(dst []byte, i *Identity) []byte {
+	dst = append(dst, recordFormat)
+	dst = codec.AppendUint16(dst, uint16(i.ID))
+	dst = appendPrefix(dst, i.Addr)
+	dst = codec.AppendString(dst, i.Group)
+	dst = codec.AppendString(dst, string(i.Home))
+	dst = codec.AppendString(dst, string(i.Node))
+	dst = codec.AppendUint32(dst, i.Epoch)
+	dst = appendNodes(dst, i.Fence)
+	dst = codec.AppendBool(dst, i.Serving)
+	dst = codec.AppendBool(dst, i.Retired)
+	return codec.AppendVarint(dst, int64(i.Since))
+}
+
+func decodeIdentity(value []byte) (Identity, bool) {
+	d := codec.NewDec(value)
+	format := d.Uint8()
+	i := Identity{ID: cluster.IdentityID(d.Uint16())}
+	i.Addr = readPrefix(&d)
+	i.Group = d.String(MaxNodeName)
+	i.Home = cluster.NodeID(d.String(MaxNodeName))
+	i.Node = cluster.NodeID(d.String(MaxNodeName))
+	i.Epoch = d.Uint32()
+	i.Fence = readNodes(&d)
+	i.Serving = d.Bool()
+	i.Retired = d.Bool()
+	i.Since = cluster.Time(d.Varint())
+	return i, format == recordFormat && d.Done() == nil
+}
+
+// appendPrefix writes an address and its prefix's length; no bytes for none.
+func appendPrefix(dst []byte, p netip.Prefix) []byte {
+	if !p.IsValid() {
+		return codec.AppendBytes(dst, nil)
+	}
+	dst = codec.AppendBytes(dst, p.Addr().AsSlice())
+	return codec.AppendUint8(dst, uint8(p.Bits()))
+}
+
+func readPrefix(d *codec.Dec) netip.Prefix {
+	b := d.Bytes(16)
+	if len(b) == 0 {
+		return netip.Prefix{}
+	}
+	a, ok := netip.AddrFromSlice(b)
+	p := netip.PrefixFrom(a, int(d.Uint8()))
+	if !ok || !p.IsValid() {
+		d.Fail()
+		return netip.Prefix{}
+	}
+	return p
+}
+
+func appendCount(dst []byte, n clientCount) []byte {
+	return codec.AppendUint64(codec.AppendUint32(dst, n.records), n.bytes)
+}
+
+func decodeCount(value []byte) (clientCount, bool) {
+	d := codec.NewDec(value)
+	n := clientCount{records: d.Uint32(), bytes: d.Uint64()}
+	return n, d.Done() == nil
 }

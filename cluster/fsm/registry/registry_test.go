@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
-	"github.com/hawserfs/hawser/cluster/fsm/codec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,6 +71,16 @@ func (f *fixture) run(t *testing.T, d *datadriven.TestData) string {
 	num := func(name string) (n uint64) { d.MaybeScanArgs(t, name, &n); return n }
 	word := func(name string) (s string) { d.MaybeScanArgs(t, name, &s); return s }
 	node := func(name string) cluster.NodeID { return cluster.NodeID(word(name)) }
+	client := func(name string) uint64 { // "2.7" is number 7 of identity 2
+		var i cluster.IdentityID
+		var n uint32
+		if s := word(name); s != "" {
+			if _, err := fmt.Sscanf(s, "%d.%d", &i, &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return cluster.MakeClientID(i, 0, n)
+	}
 	long := func(name string) string { // "x*300" is 300 times x
 		s, n, ok := strings.Cut(word(name), "*")
 		if !ok {
@@ -99,6 +109,12 @@ func (f *fixture) run(t *testing.T, d *datadriven.TestData) string {
 		case d.Cmd == "put-store":
 			st, err := DecodeStore(body)
 			s += fmt.Sprintf("\n%+v %v", st, err)
+		case d.Cmd == "put-identity" || d.Cmd == "assign" || d.Cmd == "serve":
+			i, err := DecodeIdentity(body)
+			if err != nil {
+				t.Error(err)
+			}
+			s += "\n" + line(i)
 		case d.Cmd == "create-volume":
 			v, err := DecodeVolume(body)
 			s += fmt.Sprintf("\n%+v %v", v, err)
@@ -133,17 +149,49 @@ func (f *fixture) run(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		return show(f.do(c))
+	case "drain":
+		return show(f.do(&DrainNode{ID: node("id"), Drain: !d.HasArg("off")}))
+	case "put-identity":
+		p, _ := netip.ParsePrefix(word("addr"))
+		return show(f.do(&PutIdentity{Addr: p, Group: word("group"), Home: node("home")}))
+	case "remove-identity":
+		return show(f.do(&RemoveIdentity{ID: cluster.IdentityID(num("id"))}))
+	case "purge":
+		return show(f.do(&PurgeIdentity{ID: cluster.IdentityID(num("id")), Epoch: uint32(num("epoch"))}))
+	case "take-lead":
+		return show(f.do(&TakeLead{Nonce: num("nonce")}))
+	case "assign":
+		return show(f.do(&AssignIdentity{
+			ID: cluster.IdentityID(num("id")), Node: node("node"), Epoch: uint32(num("epoch")), Clean: d.HasArg("clean"), Lead: num("lead"),
+		}))
+	case "serve":
+		return show(f.do(&ServeIdentity{ID: cluster.IdentityID(num("id")), Epoch: uint32(num("epoch"))}))
 	case "put-client":
-		return show(f.do(&PutClient{Node: node("node"), Owner: []byte(long("owner"))}))
+		return show(f.do(&PutClient{
+			Identity: cluster.IdentityID(num("identity")), Epoch: uint32(num("epoch")), ID: client("client"), Record: []byte(long("record")), Replaces: client("replaces"),
+		}))
 	case "delete-client":
-		return show(f.do(&DeleteClient{Node: node("node"), Owner: []byte(long("owner"))}))
+		return show(f.do(&DeleteClient{Identity: cluster.IdentityID(num("identity")), Epoch: uint32(num("epoch")), ID: client("client")}))
 	case "clients":
-		return fmt.Sprintf("%q\n", View{f.m.Reader()}.Clients(node("node")))
+		var b strings.Builder
+		for _, c := range (View{f.m.Reader()}).Clients(cluster.IdentityID(num("identity"))) {
+			fmt.Fprintf(&b, "%d.%d %.20q %d\n", cluster.ClientIdentity(c.ID), uint32(c.ID), c.Record, len(c.Record))
+		}
+		return b.String()
 	case "show":
 		return describe(t, View{f.m.Reader()})
 	}
 	t.Fatalf("no command %s", d.Cmd)
 	return ""
+}
+
+// line shows an identity.
+func line(i Identity) string {
+	s := fmt.Sprintf("identity %d", i.ID)
+	if i.Floating() {
+		s += " " + i.Addr.String()
+	}
+	return s + fmt.Sprintf(" group=%s home=%s node=%s epoch=%d fence=%v serving=%v retired=%v since=%d", i.Group, i.Home, i.Node, i.Epoch, i.Fence, i.Serving, i.Retired, i.Since)
 }
 
 // describe shows all of a view, and checks that its ways to a record agree.
@@ -155,10 +203,25 @@ func describe(t *testing.T, v View) string {
 		if one, ok := v.Node(n.ID); !ok || one != n {
 			t.Errorf("Node(%s) = %+v", n.ID, one)
 		}
-		fmt.Fprintf(&b, "node %s %s peer=%s nfs=%s rack=%s %s joined=%d clients=%d\n", n.ID, n.State, n.PeerAddr, n.NFSAddr, n.Rack, n.Roles, n.Joined, n.clients)
-		if got := len(v.Clients(n.ID)); got != int(n.clients) {
-			t.Errorf("%d clients, %d counted", got, n.clients)
+		fmt.Fprintf(&b, "node %s %s peer=%s nfs=%s rack=%s %s joined=%d%s\n", n.ID, n.State, n.PeerAddr, n.NFSAddr, n.Rack, n.Roles, n.Joined,
+			map[bool]string{true: " draining"}[n.Draining])
+	}
+	for _, i := range v.Identities() {
+		if one, ok := v.Identity(i.ID); !ok || !one.Equal(&i) {
+			t.Errorf("Identity(%d) = %+v", i.ID, one)
 		}
+		if own, ok := v.OwnIdentity(i.Home); !i.Floating() && !i.Retired && (!ok || !own.Equal(&i)) {
+			t.Errorf("OwnIdentity(%s) = %+v, want %+v", i.Home, own, i)
+		}
+		size := 0
+		clients := v.Clients(i.ID)
+		for _, c := range clients {
+			size += len(c.Record) + 1
+		}
+		if n := loadCount(v.Reader, i.ID); int(n.records) != len(clients) || int(n.bytes) != size || v.ClientCount(i.ID) != len(clients) {
+			t.Errorf("%d clients of %d bytes, counted as %+v", len(clients), size, n)
+		}
+		fmt.Fprintf(&b, "%s clients=%d\n", line(i), len(clients))
 	}
 	for _, s := range v.Stores() {
 		one, ok := v.Store(s.ID)
@@ -188,10 +251,19 @@ func TestMalformed(t *testing.T) {
 		&PutNode{ID: "n1", PeerAddr: "a:1", Roles: AllRoles},
 		&PutStore{UUID: uuid(2), Node: "n1", Capacity: 9},
 		&CreateVolume{Name: "v", Class: cluster.Class{Copies: 1}, Voters: []cluster.NodeID{"n1"}},
-		&PutClient{Node: "n1", Owner: []byte("o")},
+		&PutIdentity{Addr: netip.MustParsePrefix("10.0.0.50/24"), Group: "g", Home: "n1"},
+		&PutIdentity{Addr: netip.MustParsePrefix("2001:db8::50/64")},
+		&AssignIdentity{ID: 1, Node: "n1", Lead: 9},
+		&ServeIdentity{ID: 1, Epoch: 1},
+		&PutClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1), Record: []byte("r")},
 		&SetNodeState{ID: "n1", State: NodeDown},
 		&SetStoreState{ID: 1, State: StoreFailed},
-		&DeleteClient{Node: "n1", Owner: []byte("o")},
+		&DrainNode{ID: "n1", Drain: true},
+		&TakeLead{Nonce: 3},
+		&DeleteClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1)},
+		&AssignIdentity{ID: 1, Epoch: 1, Clean: true},
+		&RemoveIdentity{ID: 1},
+		&PurgeIdentity{ID: 1, Epoch: 2},
 		&RemoveNode{ID: "n1"},
 	} {
 		head := len(fsm.AppendCommand(nil, fsm.Envelope{}, nothing(b.Kind())))
@@ -218,38 +290,111 @@ type nothing fsm.Kind
 func (n nothing) Kind() fsm.Kind             { return fsm.Kind(n) }
 func (n nothing) AppendTo(dst []byte) []byte { return dst }
 
-// TestClientLimit: a node has at most MaxClients records, and RemoveNode
-// removes them all.
-func TestClientLimit(t *testing.T) {
+// TestClientLimits: an identity has at most MaxClients records, of at most
+// MaxClientBytes in all, and PurgeIdentity removes them all.
+func TestClientLimits(t *testing.T) {
 	f := open(t)
-	for _, b := range []fsm.Body{
-		&InitCluster{UUID: uuid(1), Name: "c"},
-		&PutNode{ID: "n1", PeerAddr: "a:1", Roles: AllRoles},
-		&PutNode{ID: "n10", PeerAddr: "a:1", Roles: AllRoles},
-		&PutClient{Node: "n10", Owner: []byte("other")},
-	} {
-		if _, err := f.do(b); err != nil {
-			t.Fatal(err)
+	must := func(bodies ...fsm.Body) {
+		t.Helper()
+		for _, b := range bodies {
+			if _, err := f.do(b); err != nil {
+				t.Fatalf("%+v: %v", b, err)
+			}
 		}
 	}
-	entries := make([]cluster.Entry, MaxClients)
-	for i := range entries {
-		f.index++
-		entries[i] = cluster.Entry{Index: f.index, Command: fsm.AppendCommand(nil, fsm.Envelope{},
-			&PutClient{Node: "n1", Owner: codec.AppendUint32(nil, uint32(i))})}
+	id := func(i cluster.IdentityID, n int) uint64 { return cluster.MakeClientID(i, 1, uint32(n)) }
+	put := func(i cluster.IdentityID, n, size int) *PutClient {
+		return &PutClient{Identity: i, Epoch: 1, ID: id(i, n), Record: make([]byte, size)}
 	}
-	f.m.Apply(entries)
-	if _, err := f.do(&PutClient{Node: "n1", Owner: []byte("more")}); err != cluster.ENOSPC { //nolint:errorlint // returned bare
-		t.Errorf("one more: %v", err)
+	must(&InitCluster{UUID: uuid(1), Name: "c"}, &PutNode{ID: "n1", PeerAddr: "a:1", Roles: AllRoles})
+	for i, addr := range []string{"10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24"} {
+		must(&PutIdentity{Addr: netip.MustParsePrefix(addr)}, &AssignIdentity{ID: cluster.IdentityID(i + 1), Node: "n1"})
 	}
-	if _, err := f.do(&PutClient{Node: "n1", Owner: []byte{0, 0, 0, 7}}); err != nil {
-		t.Errorf("one that is there: %v", err)
+	for _, x := range []struct {
+		before, n clientCount
+		ok        bool
+	}{
+		{clientCount{1, 1}, clientCount{2, MaxClientBytes}, true},
+		{clientCount{1, 1}, clientCount{2, MaxClientBytes + 1}, false},
+		{clientCount{1, MaxClientBytes + 2}, clientCount{1, MaxClientBytes + 1}, true},
+		{clientCount{MaxClients - 1, 1}, clientCount{MaxClients, 1}, true},
+		{clientCount{MaxClients, 1}, clientCount{MaxClients + 1, 1}, false},
+		{clientCount{MaxClients + 1, 1}, clientCount{MaxClients + 1, 2}, true},
+	} {
+		if got := x.n.fits(x.before); got != x.ok {
+			t.Errorf("from %v to %v: %v", x.before, x.n, got)
+		}
 	}
-	if _, err := f.do(&RemoveNode{ID: "n1"}); err != nil {
+	must(put(2, 1, 10))
+	fill := func(i cluster.IdentityID, count, size int) {
+		for n := 1; n <= count; {
+			var entries []cluster.Entry
+			for ; n <= count && len(entries) < 1024; n++ {
+				f.index++
+				entries = append(entries, cluster.Entry{Index: f.index, Command: fsm.AppendCommand(nil, fsm.Envelope{}, put(i, n, size))})
+			}
+			f.m.Apply(entries)
+		}
+	}
+	refused := func(what string, b fsm.Body) {
+		t.Helper()
+		if _, err := f.do(b); err != cluster.ENOSPC { //nolint:errorlint // returned bare
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	fill(1, MaxClients, 1)
+	refused("one record more", put(1, MaxClients+1, 1))
+	must(put(1, 7, 2))
+	more := put(1, MaxClients+1, 1)
+	more.Replaces = id(1, 8)
+	must(more)
+
+	must(&AssignIdentity{ID: 1, Epoch: 1, Clean: true}, &RemoveIdentity{ID: 1}, &PurgeIdentity{ID: 1, Epoch: 2})
+	v := View{f.m.Reader()}
+	if n, other := len(v.Clients(1)), len(v.Clients(2)); n != 0 || other != 1 || v.HasClients(1) || !v.HasClients(2) {
+		t.Errorf("%d and %d clients left", n, other)
+	}
+}
+
+// TestIdentitiesRunOut: numbers are not reused, and end.
+func TestIdentitiesRunOut(t *testing.T) {
+	f := open(t)
+	if _, err := f.do(&InitCluster{UUID: uuid(1), Name: "c"}); err != nil {
 		t.Fatal(err)
 	}
-	v := View{f.m.Reader()}
-	if n, other := len(v.Clients("n1")), len(v.Clients("n10")); n != 0 || other != 1 {
-		t.Errorf("%d and %d clients left", n, other)
+	var entries []cluster.Entry
+	add := func(b fsm.Body) {
+		f.index++
+		entries = append(entries, cluster.Entry{Index: f.index, Term: 1, Command: fsm.AppendCommand(nil, fsm.Envelope{}, b)})
+	}
+	for n := cluster.IdentityID(1); n <= cluster.MaxIdentity; n++ {
+		add(&PutIdentity{Addr: netip.MustParsePrefix("10.0.0.50/24")})
+		add(&RemoveIdentity{ID: n})
+		add(&PurgeIdentity{ID: n})
+	}
+	for k, result := range f.m.Apply(entries) {
+		body, err := fsm.SplitResult(result)
+		i, malformed := DecodeIdentity(body)
+		if err != nil || k%3 == 0 && (malformed != nil || int(i.ID) != k/3+1) {
+			t.Fatalf("command %d: %+v, %v", k, i, err)
+		}
+	}
+	if _, err := f.do(&PutIdentity{Addr: netip.MustParsePrefix("10.0.0.50/24")}); err != cluster.ENOSPC { //nolint:errorlint // returned bare
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestOldRecords: what was written before there were identities is read.
+func TestOldRecords(t *testing.T) {
+	n := Node{ID: "n", PeerAddr: "a", Roles: AllRoles, Joined: 3}
+	old := appendNode(nil, &n)
+	old = append(old[:len(old)-2], 5) // a number of clients, and nothing more
+	if got, ok := decodeNode(old); !ok || got != n {
+		t.Errorf("node: %+v, %v", got, ok)
+	}
+	h := head{Cluster: Cluster{UUID: uuid(1), Name: "c"}, nextStore: 2, nextVolume: 3, nextIdentity: 1}
+	v := appendHead(nil, &h)
+	if got, ok := decodeHead(v[:len(v)-10]); !ok || got != h {
+		t.Errorf("head: %+v, %v", got, ok)
 	}
 }

@@ -79,7 +79,7 @@ type Node struct {
 	// Incarnation tells the node's data folder from every other that ever had
 	// its name: a node that lost its Raft log must not vote in its stead.
 	Incarnation UUID
-	clients     uint32 // client records
+	Draining    bool // it is to be given no floating address
 }
 
 // A StoreState says what is thought of a store.
@@ -128,12 +128,10 @@ type Volume struct {
 
 // Limits.
 const (
-	MaxNodeName   = 64    // bytes in a node's name
-	MaxVolumeName = 64    // bytes in a volume's name
-	MaxAddr       = 255   // bytes in an address, a rack's or the cluster's name
-	MaxVoters     = 5     // of a group
-	MaxOwner      = 1024  // bytes in a client's owner (NFS4_OPAQUE_LIMIT, RFC 8881 §3.1)
-	MaxClients    = 65536 // client records of a node
+	MaxNodeName   = 64  // bytes in a node's name
+	MaxVolumeName = 64  // bytes in a volume's name
+	MaxAddr       = 255 // bytes in an address, a rack's or the cluster's name
+	MaxVoters     = 5   // of a group
 )
 
 // CheckName returns an error unless name can be that of a volume or a node:

@@ -79,16 +79,47 @@ func (v View) Volumes() []Volume {
 	return list(v, 'V', decodeVolume)
 }
 
-// Clients returns the owners of a node's client records.
-func (v View) Clients(node cluster.NodeID) [][]byte {
-	var owners [][]byte
-	prefix := clientPrefix(nil, node)
-	v.Ascend(prefix, codec.AppendUpper(nil, prefix), func(key, _ []byte) bool {
-		owners = append(owners, bytes.Clone(key[len(prefix):]))
+// Identity returns an identity.
+func (v View) Identity(id cluster.IdentityID) (Identity, bool) {
+	value, ok := v.Get(nil, identityKey(nil, id))
+	if !ok {
+		return Identity{}, false
+	}
+	return decodeIdentity(value)
+}
+
+// OwnIdentity returns the identity of a node's own addresses.
+func (v View) OwnIdentity(node cluster.NodeID) (Identity, bool) {
+	value, ok := v.Get(nil, ownKey(nil, node))
+	if !ok || len(value) != 2 {
+		return Identity{}, false
+	}
+	return v.Identity(cluster.IdentityID(binary.BigEndian.Uint16(value)))
+}
+
+// Identities returns all identities by number.
+func (v View) Identities() []Identity {
+	return list(v, 'I', decodeIdentity)
+}
+
+// Clients returns the client records of an identity, by id.
+func (v View) Clients(id cluster.IdentityID) []ClientRecord {
+	var records []ClientRecord
+	prefix := clientPrefix(nil, id)
+	v.Ascend(prefix, codec.AppendUpper(nil, prefix), func(key, value []byte) bool {
+		if len(key) == len(prefix)+8 && len(value) > 0 {
+			records = append(records, ClientRecord{ID: binary.BigEndian.Uint64(key[len(prefix):]), Record: bytes.Clone(value[1:])})
+		}
 		return true
 	})
-	return owners
+	return records
 }
+
+// HasClients reports whether an identity has client records.
+func (v View) HasClients(id cluster.IdentityID) bool { return v.ClientCount(id) > 0 }
+
+// ClientCount returns how many client records an identity has.
+func (v View) ClientCount(id cluster.IdentityID) int { return int(loadCount(v.Reader, id).records) }
 
 func list[T any](v View, prefix byte, decode func([]byte) (T, bool)) []T {
 	var all []T

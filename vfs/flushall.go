@@ -1,0 +1,19 @@
+package vfs
+
+import (
+	"context"
+	"fmt"
+)
+
+// Flush commits all unstable data that is held, of every client. A front-end
+// that hands an address over calls it when that address's requests have ended:
+// what it committed later could overwrite what its clients write elsewhere.
+func (s *System) Flush(ctx context.Context) error {
+	var first error
+	for _, m := range s.list() {
+		if err := m.flushAll(ctx); err != nil && first == nil {
+			first = fmt.Errorf("vfs: unstable data of volume %s was not committed: %w", m.Name, err)
+		}
+	}
+	return first
+}

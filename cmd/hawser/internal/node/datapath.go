@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -21,39 +22,61 @@ type dataPath struct {
 	client    *blob.Client
 	placement *placement.Placement
 	log       *slog.Logger
+
+	sets  sync.Map // cluster.GroupID -> *setCache
+	addrs addrCache
+
+	spaceMu     sync.Mutex
+	spaceAt     time.Time // of the numbers; zero: there are none
+	total, free uint64
 }
 
 func newDataPath(m *member.Node, d *disks, ep *peer.Endpoint, log *slog.Logger) *dataPath {
 	p := &dataPath{member: m, client: blob.NewClient(blob.OverPeer(ep), d.server), log: log}
+	p.addrs.ask = m.Addr
 	p.placement = placement.New(placement.Config{
 		Map: p, Client: p.client, Logger: log,
 		Report: func(x placement.Problem) {
 			log.Warn("a copy could not be read; another one was", "volume", uint32(x.Group), "blob", x.Blob, "store", uint32(x.Store), "err", x.Err)
 		},
 	})
+	// For as long as the volumes are open.
+	m.OnVolume(func(v *member.Volume) {
+		c := &setCache{view: v.View}
+		if _, loaded := p.sets.LoadOrStore(v.Info.ID, c); !loaded {
+			v.Machine.Subscribe(c.event)
+		}
+	})
 	return p
 }
 
 // Sets implements placement.Map.
 func (p *dataPath) Sets(g cluster.GroupID, copies uint8) []placement.SetInfo {
-	v, err := p.member.Volume(g)
-	if err != nil {
-		return nil
+	if c, ok := p.sets.Load(g); ok {
+		return c.(*setCache).writable(copies)
 	}
-	var sets []placement.SetInfo
-	for _, s := range v.View().ReplicaSets() {
-		if s.State == volume.Writable && s.Copies == copies {
-			sets = append(sets, placement.SetInfo{ID: s.ID, Epoch: s.Epoch, Members: s.Members, Copies: s.Copies})
-		}
-	}
-	return sets
+	return nil // not open here yet
 }
 
 // Addr implements placement.Map.
-func (p *dataPath) Addr(id cluster.StoreID) (addr string, up bool) { return p.member.Addr(id) }
+func (p *dataPath) Addr(id cluster.StoreID) (addr string, up bool) { return p.addrs.get(id) }
 
-// space returns the bytes on all disks of the cluster.
+// spaceAge is how old the numbers are at most that space returns.
+const spaceAge = time.Second
+
+// space returns the bytes on all disks of the cluster, as of a second ago:
+// clients ask often, and the answer is a sum over all that the cluster has.
 func (p *dataPath) space(cluster.VolumeID) (total, free uint64) {
+	p.spaceMu.Lock()
+	defer p.spaceMu.Unlock()
+	if now := time.Now(); p.spaceAt.IsZero() || now.Sub(p.spaceAt) > spaceAge {
+		p.total, p.free = p.sumSpace()
+		p.spaceAt = now
+	}
+	return p.total, p.free
+}
+
+func (p *dataPath) sumSpace() (total, free uint64) {
 	for _, s := range p.member.Status().Stores {
 		total += s.Capacity
 		if s.State == "up" && s.Used < s.Capacity {

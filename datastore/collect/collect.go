@@ -78,6 +78,9 @@ type Collector struct {
 	cfg     Config
 	samples []sample                            // oldest first
 	next    map[cluster.StoreID]cluster.BlobKey // where the search for orphans goes on
+	// The delete queue of a set has nothing below this index, as far as a look
+	// at all of it could tell. A look goes over what was taken off lately, too.
+	none map[cluster.ReplicaSetID]uint64
 
 	garbage, orphans, listed, errors atomic.Uint64
 }
@@ -100,7 +103,7 @@ func New(cfg Config) *Collector {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Collector{cfg: cfg, next: map[cluster.StoreID]cluster.BlobKey{}}
+	return &Collector{cfg: cfg, next: map[cluster.StoreID]cluster.BlobKey{}, none: map[cluster.ReplicaSetID]uint64{}}
 }
 
 // Counters returns what was done so far. It may be called at any time.
@@ -149,8 +152,14 @@ func (c *Collector) StepGarbage(ctx context.Context, now time.Time) (more bool, 
 }
 
 func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more bool, err error) {
+	if upTo < c.none[set.ID] {
+		return false, nil
+	}
 	var blobs []cluster.BlobID
 	var keys []cluster.BlobKey
+	// What comes into the queue from now on has a higher index. What is in it and
+	// not listed, since its writer is not past it, waits until then as well.
+	none := c.cfg.Volume.Applied() + 1
 	// The queue is in the order of the ids, not of the time.
 	for from := cluster.BlobID(0); ; {
 		freed := c.cfg.Volume.Garbage(set.ID, from, c.cfg.Batch)
@@ -158,6 +167,8 @@ func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more boo
 			if f.Index <= upTo && len(blobs) < c.cfg.Batch {
 				blobs = append(blobs, f.Blob)
 				keys = append(keys, cluster.BlobKey{Group: c.cfg.Group, Blob: f.Blob})
+			} else {
+				none = min(none, f.Index)
 			}
 		}
 		if len(blobs) == c.cfg.Batch {
@@ -170,6 +181,9 @@ func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more boo
 		from = freed[len(freed)-1].Blob + 1
 	}
 	if len(blobs) == 0 {
+		if ctx.Err() == nil {
+			c.none[set.ID] = none
+		}
 		return false, ctx.Err()
 	}
 	for _, id := range set.Members {

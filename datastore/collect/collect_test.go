@@ -29,6 +29,8 @@ type fake struct {
 	broken  map[cluster.StoreID]bool
 	onSync  func()
 	synced  int
+	looks   int // at delete queues
+	hidden  int // blobs with lower numbers are not listed: their writer is not past them
 }
 
 func newFake() *fake {
@@ -53,8 +55,9 @@ func (f *fake) Sync(context.Context) error {
 func (f *fake) Applied() uint64 { return f.index }
 func (f *fake) Sets() []Set     { return f.sets }
 func (f *fake) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int) (g []Freed) {
+	f.looks++
 	for b, i := range f.queue[set] {
-		if b >= from {
+		if b >= from && b.Counter() >= uint32(f.hidden) {
 			g = append(g, Freed{b, i})
 		}
 	}
@@ -171,6 +174,51 @@ func TestGarbage(t *testing.T) {
 	}
 	if got := c.Counters(); got != (Counters{Garbage: 25, Orphans: 25, Listed: 51}) {
 		t.Fatalf("%+v", got)
+	}
+}
+
+// A delete queue is not looked at while nothing in it can be old enough; and
+// nothing is forgotten because of that.
+func TestQuietQueues(t *testing.T) {
+	f := newFake()
+	f.sets = f.sets[:1]
+	c := f.collector(10)
+	now := time.Unix(1000, 0)
+	// steps takes some in the next seconds, and returns how often they looked.
+	steps := func(seconds int) int {
+		t.Helper()
+		before := f.looks
+		for range seconds {
+			now = now.Add(time.Second)
+			if _, err := c.StepGarbage(bg, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f.looks - before
+	}
+	free := func(n int) {
+		f.index++
+		f.queue[1][id(n)] = f.index
+	}
+	f.index = 100
+	steps(200)
+	if n := steps(600); n != 0 {
+		t.Errorf("%d looks at an empty queue", n)
+	}
+	free(5)
+	f.hidden = 8
+	free(7) // its writer is not past it
+	if n := steps(60); n > 2 || len(f.queue[1]) != 2 {
+		t.Errorf("%d looks, %d in the queue", n, len(f.queue[1]))
+	}
+	free(9)
+	if n := steps(30); n > 2 {
+		t.Errorf("%d looks at what is young", n)
+	}
+	f.hidden = 0
+	f.index++ // which says that the writer is past it
+	if n := steps(150); n > 8 || len(f.queue[1]) != 0 {
+		t.Errorf("%d looks, %d in the queue", n, len(f.queue[1]))
 	}
 }
 

@@ -88,9 +88,17 @@ func (s *System) Setattr(r *Request, f File, set SetAttr, opened bool) (Attr, er
 	if f == Root {
 		return Attr{}, cluster.EROFS
 	}
-	m, err := s.mount(f)
+	c, err := s.begin(r, f)
 	if err != nil {
 		return Attr{}, err
+	}
+	m := c.m
+	body, done, err := c.executed(volume.KindSetAttr, volume.KindPunch)
+	switch {
+	case err != nil:
+		return Attr{}, err
+	case done:
+		return m.attrResult(&c, nil, body)
 	}
 	// What was written before must not come after: neither its bytes behind
 	// the new end, nor its time.
@@ -98,16 +106,17 @@ func (s *System) Setattr(r *Request, f File, set SetAttr, opened bool) (Attr, er
 		return Attr{}, err
 	}
 	if set.Mask&cluster.SetSize != 0 {
-		if err := m.shrink(r, f, &set, opened); err != nil {
+		if err := m.shrink(&c, f, &set, opened); err != nil {
 			return Attr{}, err
 		}
 	}
-	return m.attrCommand(r, f.Ino, volume.SetAttr{Cred: r.cred, Ino: f.Ino, Attr: set, Open: opened})
+	return m.attrCommand(&c, f.Ino, volume.SetAttr{Cred: r.cred, Ino: f.Ino, Attr: set, Open: opened})
 }
 
 // shrink frees what lies behind the new end of a file in bounded commands, if
 // it is more than one command should free, and the credential may.
-func (m *mount) shrink(r *Request, f File, set *SetAttr, opened bool) error {
+func (m *mount) shrink(c *call, f File, set *SetAttr, opened bool) error {
+	r := c.r
 	a, err := m.attr(r, f)
 	if err != nil {
 		return err
@@ -127,7 +136,7 @@ func (m *mount) shrink(r *Request, f File, set *SetAttr, opened bool) error {
 	// The clean way would show a file with a hole at its end, of the old
 	// size, if this front-end died in the middle: the truncation is not
 	// acknowledged then.
-	return m.punch(r, volume.Punch{Ino: f.Ino, Off: set.Size, Len: a.Size - set.Size})
+	return m.punch(c, volume.Punch{Ino: f.Ino, Off: set.Size, Len: a.Size - set.Size})
 }
 
 // Statfs implements FS.
@@ -158,17 +167,23 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 }
 
 // attrCommand executes a command whose result is attributes.
-func (m *mount) attrCommand(r *Request, ino Ino, c fsm.Body) (Attr, error) {
+func (m *mount) attrCommand(c *call, ino Ino, b fsm.Body) (Attr, error) {
 	h := m.held.get(ino, false)
 	defer m.held.put(h)
-	body, err := m.propose(r, c)
+	body, err := c.propose(b)
 	if err != nil {
 		return Attr{}, err
 	}
+	return m.attrResult(c, h, body)
+}
+
+// attrResult returns the attributes of a command's result. h is what is held
+// of the file, got before the command.
+func (m *mount) attrResult(c *call, h *heldFile, body []byte) (Attr, error) {
 	res, err := volume.DecodeAttrResult(body)
 	if err != nil {
 		return Attr{}, err
 	}
-	r.remember(m.ID, &res.Attr)
+	c.remember(&res.Attr)
 	return m.show(res.Attr, h), nil
 }

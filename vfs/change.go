@@ -10,9 +10,17 @@ func (s *System) Create(r *Request, dir File, name string, args CreateArgs) (Cre
 	if dir == Root {
 		return Created{}, cluster.EROFS
 	}
-	m, err := s.mount(dir)
+	c, err := s.begin(r, dir)
 	if err != nil {
 		return Created{}, err
+	}
+	m := c.m
+	body, done, err := c.executed(volume.KindCreate)
+	if err != nil {
+		return Created{}, err
+	}
+	if done {
+		return m.created(&c, body, nil)
 	}
 	var h *heldFile
 	if args.How != Guarded && m.held.any() {
@@ -28,18 +36,25 @@ func (s *System) Create(r *Request, dir File, name string, args CreateArgs) (Cre
 		}
 	}
 	gen := uint32(s.cfg.Nonce())
-	body, err := m.propose(r, volume.Create{
+	body, err = c.propose(volume.Create{
 		Cred: r.cred, Dir: dir.Ino, Name: name, Type: args.Type, How: volume.CreateHow(args.How),
 		Verifier: args.Verifier, Attr: args.Attr, Gen: max(gen, 1), Target: args.Target, Major: args.Major, Minor: args.Minor,
+		Open: storedState(args.Open),
 	})
 	if err != nil {
 		return Created{}, err
 	}
+	return m.created(&c, body, h)
+}
+
+// created returns what the result of a Create says. h is what is held of a file
+// that may be the one, got before the command.
+func (m *mount) created(c *call, body []byte, h *heldFile) (Created, error) {
 	res, err := volume.DecodeCreateResult(body)
 	if err != nil {
 		return Created{}, err
 	}
-	r.remember(m.ID, &res.Attr)
+	c.remember(&res.Attr)
 	if h != nil && h.ino != res.Attr.Ino {
 		h = nil // another file has the name by now
 	}
@@ -56,13 +71,14 @@ func (s *System) Link(r *Request, f, dir File, name string) (Attr, ChangeInfo, e
 	if dir == Root {
 		return Attr{}, ChangeInfo{}, cluster.EROFS
 	}
-	m, err := s.mount(f)
+	c, err := s.begin(r, f)
 	if err != nil {
 		return Attr{}, ChangeInfo{}, err
 	}
+	m := c.m
 	h := m.held.get(f.Ino, false)
 	defer m.held.put(h)
-	body, err := m.propose(r, volume.Link{Cred: r.cred, Ino: f.Ino, Dir: dir.Ino, Name: name})
+	body, err := c.once(volume.Link{Cred: r.cred, Ino: f.Ino, Dir: dir.Ino, Name: name})
 	if err != nil {
 		return Attr{}, ChangeInfo{}, err
 	}
@@ -70,7 +86,7 @@ func (s *System) Link(r *Request, f, dir File, name string) (Attr, ChangeInfo, e
 	if err != nil {
 		return Attr{}, ChangeInfo{}, err
 	}
-	r.remember(m.ID, &res.Attr)
+	c.remember(&res.Attr)
 	return m.show(res.Attr, h), showInfo(res.Dir), nil
 }
 
@@ -79,11 +95,11 @@ func (s *System) Remove(r *Request, dir File, name string) (ChangeInfo, error) {
 	if dir == Root {
 		return ChangeInfo{}, cluster.EROFS
 	}
-	m, err := s.mount(dir)
+	c, err := s.begin(r, dir)
 	if err != nil {
 		return ChangeInfo{}, err
 	}
-	body, err := m.propose(r, volume.Remove{Cred: r.cred, Dir: dir.Ino, Name: name})
+	body, err := c.once(volume.Remove{Cred: r.cred, Dir: dir.Ino, Name: name})
 	if err != nil {
 		return ChangeInfo{}, err
 	}
@@ -99,11 +115,11 @@ func (s *System) Rename(r *Request, fromDir File, fromName string, toDir File, t
 	if fromDir == Root {
 		return from, to, cluster.EROFS
 	}
-	m, err := s.mount(fromDir)
+	c, err := s.begin(r, fromDir)
 	if err != nil {
 		return from, to, err
 	}
-	body, err := m.propose(r, volume.Rename{
+	body, err := c.once(volume.Rename{
 		Cred: r.cred, FromDir: fromDir.Ino, FromName: fromName, ToDir: toDir.Ino, ToName: toName,
 	})
 	if err != nil {

@@ -5,19 +5,29 @@ import (
 	"errors"
 
 	"github.com/hawserfs/hawser/cluster"
-	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 )
 
-func showLock(l *volume.LockInfo) *Lock {
-	return &Lock{
-		Owner: LockOwner(l.Owner), Client: l.Client, Wire: l.Wire,
+func showLock(l *volume.LockInfo) Lock {
+	return Lock{
+		Owner: LockOwner(l.Owner), Client: l.Client, Wire: append([]byte(nil), l.Wire...),
 		Start: l.Start, End: l.End, Exclusive: l.Exclusive,
 	}
 }
 
 // Lock implements FS.
 func (s *System) Lock(r *Request, f File, l Lock) (*Lock, error) {
+	if f == Root {
+		return nil, cluster.EISDIR
+	}
+	c, err := s.begin(r, f)
+	if err != nil {
+		return nil, err
+	}
+	body, done, err := c.executed(volume.KindLock)
+	if done {
+		return lockResult(body, err)
+	}
 	m, _, err := s.regularMount(r, f)
 	if err != nil {
 		return nil, err
@@ -29,38 +39,41 @@ func (s *System) Lock(r *Request, f File, l Lock) (*Lock, error) {
 	if err := m.flush(r.ctx, f.Ino); err != nil {
 		return nil, err
 	}
-	m.lockersMu.Lock()
-	m.lockers[l.Client] = struct{}{}
-	m.lockersMu.Unlock()
-	body, err := m.propose(r, volume.Lock{
+	return lockResult(c.propose(volume.Lock{
 		Ino: f.Ino, Owner: volume.LockOwner(l.Owner), Client: l.Client, Wire: l.Wire,
-		Start: l.Start, End: l.End, Exclusive: l.Exclusive, Reclaim: l.Reclaim,
-	})
-	if errors.Is(err, cluster.ELOCKED) {
-		res, derr := volume.DecodeLockResult(body)
-		if derr != nil {
-			return nil, derr
-		}
-		c := showLock(&res.Conflict)
-		c.Wire = append([]byte(nil), c.Wire...)
-		return c, err
+		Start: l.Start, End: l.End, Exclusive: l.Exclusive, State: storedState(l.State),
+	}))
+}
+
+// lockResult returns the lock that has kept one from being taken.
+func lockResult(body []byte, err error) (*Lock, error) {
+	if !errors.Is(err, cluster.ELOCKED) {
+		return nil, err
 	}
-	return nil, err
+	res, derr := volume.DecodeLockResult(body)
+	if derr != nil {
+		return nil, derr
+	}
+	c := showLock(&res.Conflict)
+	return &c, err
 }
 
 // Unlock implements FS.
 func (s *System) Unlock(r *Request, f File, l Lock) error {
-	m, err := s.mount(f)
+	c, err := s.begin(r, f)
 	if err != nil {
+		return err
+	}
+	if _, done, err := c.executed(volume.KindUnlock); done {
 		return err
 	}
 	if l.Start > l.End {
 		return cluster.EINVAL
 	}
-	if err := m.flush(r.ctx, f.Ino); err != nil && !errors.Is(err, cluster.ESTALE) {
+	if err := c.m.flush(r.ctx, f.Ino); err != nil && !errors.Is(err, cluster.ESTALE) {
 		return err
 	}
-	_, err = m.propose(r, volume.Unlock{Ino: f.Ino, Owner: volume.LockOwner(l.Owner), Start: l.Start, End: l.End})
+	_, err = c.propose(volume.Unlock{Ino: f.Ino, Owner: volume.LockOwner(l.Owner), Start: l.Start, End: l.End})
 	return err
 }
 
@@ -76,47 +89,60 @@ func (s *System) TestLock(r *Request, f File, l Lock) (*Lock, error) {
 	if err := m.strict(r); err != nil {
 		return nil, err
 	}
-	c, ok := m.View.Conflict(f.Ino, volume.LockOwner(l.Owner), l.Start, l.End, l.Exclusive)
+	h, ok := m.View.Conflict(f.Ino, volume.LockOwner(l.Owner), l.Start, l.End, l.Exclusive)
 	if !ok {
 		return nil, nil
 	}
-	return showLock(&c), nil
+	c := showLock(&h)
+	return &c, nil
 }
 
-// everywhere executes a command in each volume where it is wanted, and returns
-// the first error.
-func (s *System) everywhere(ctx context.Context, c fsm.Body, wanted func(*mount) bool, done func(*mount)) error {
-	var first error
-	for _, m := range s.list() {
-		if !wanted(m) {
-			continue
-		}
-		if _, err := m.propose(NewRequest(ctx, Cred{}), c); err != nil {
-			if first == nil {
-				first = err
-			}
-			continue
-		}
-		done(m)
+// Locks implements FS.
+func (s *System) Locks(r *Request, f File, client uint64) ([]Lock, error) {
+	m, _, err := s.regularMount(r, f)
+	if err != nil {
+		return nil, err
 	}
-	return first
+	if err := m.strict(r); err != nil {
+		return nil, err
+	}
+	var list []Lock
+	m.View.Locks(f.Ino, func(l *volume.LockInfo) bool {
+		if l.Client == client {
+			list = append(list, showLock(l))
+		}
+		return true
+	})
+	return list, nil
 }
 
 // ReleaseClient implements FS.
 func (s *System) ReleaseClient(ctx context.Context, client uint64) error {
-	return s.everywhere(ctx, volume.ReleaseClient{Client: client}, func(m *mount) bool {
-		m.lockersMu.Lock()
-		defer m.lockersMu.Unlock()
-		_, ok := m.lockers[client]
-		return ok
-	}, func(m *mount) {
-		m.lockersMu.Lock()
-		delete(m.lockers, client)
-		m.lockersMu.Unlock()
+	return s.everywhere(func(m *mount) error {
+		r := NewRequest(ctx, Cred{})
+		if err := m.strict(r); err != nil {
+			return err
+		}
+		for m.View.HasClient(client) {
+			body, err := m.propose(r, volume.ReleaseClient{Client: client})
+			if err != nil {
+				return err
+			}
+			if res, err := volume.DecodeReleaseClientResult(body); err != nil || !res.More {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
-// EndGrace implements FS.
-func (s *System) EndGrace(ctx context.Context) error {
-	return s.everywhere(ctx, volume.ReleaseNode{Node: s.cfg.Node}, func(*mount) bool { return true }, func(*mount) {})
+// everywhere calls fn for each volume, and returns the first error.
+func (s *System) everywhere(fn func(*mount) error) error {
+	var first error
+	for _, m := range s.list() {
+		if err := fn(m); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }

@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,17 +30,19 @@ type mount struct {
 	reaper  reaper
 	streams streamTable
 
-	lockersMu sync.Mutex
-	lockers   map[uint64]struct{} // clients that may hold locks
+	drops dropQueue
+	woken wakeSet
 }
 
 func newMount(s *System, v Mount) *mount {
-	m := &mount{Mount: v, sys: s, lockers: make(map[uint64]struct{})}
+	m := &mount{Mount: v, sys: s}
 	m.writer = writer.New(writer.Config{
 		Group: v.Group, Node: s.cfg.Node, Nonce: s.cfg.Nonce, Now: s.cfg.Now, Logger: s.cfg.Logger, Base: s.base,
 	})
 	m.held.files = make(map[Ino]*heldFile)
 	m.opens.init()
+	m.drops.init()
+	m.woken.init()
 	m.touches.inos = make(map[Ino]struct{})
 	m.streams.streams = make(map[Ino]*stream)
 	return m
@@ -56,6 +57,8 @@ func (m *mount) start() {
 	s.every(s.cfg.TouchEvery, nil, m.touchAll)
 	s.every(s.cfg.ReleaseEvery, m.opens.wake, m.releaseUnlinked)
 	s.every(s.cfg.ReleaseEvery, nil, m.reap)
+	s.every(dropEvery, m.drops.wake, m.dropAll)
+	s.every(time.Minute, m.woken.wake, m.tellUnlocked)
 }
 
 // propose executes a command for r. EAGAIN if it had no effect because this
@@ -75,7 +78,12 @@ func (m *mount) propose(r *Request, b fsm.Body) ([]byte, error) {
 
 // proposeBy executes a command of session s, for r.
 func (m *mount) proposeBy(s *writer.Session, r *Request, b fsm.Body) ([]byte, uint64, error) {
-	index, body, err := s.Propose(r.ctx, b)
+	return m.proposeFrom(s, r, &fsm.Origin{}, b)
+}
+
+// proposeFrom executes a command of session s with an origin, for r.
+func (m *mount) proposeFrom(s *writer.Session, r *Request, o *fsm.Origin, b fsm.Body) ([]byte, uint64, error) {
+	index, body, err := s.ProposeFrom(r.ctx, o, b)
 	if errors.Is(err, cluster.EFENCED) {
 		m.fenced(s)
 		return nil, 0, err
@@ -124,6 +132,8 @@ func (m *mount) event(_ uint64, events []any) {
 			m.reaper.wake()
 		case volume.EventUnlinked:
 			m.opens.unlinked(e.Ino)
+		case volume.EventUnlocked:
+			m.woken.add(e.Ino)
 		case fsm.WriterFenced:
 			m.reaper.wake() // it may have had unlinked files open
 			if s := m.writer.Current(); s != nil && s.ID() == e.Writer.ID {

@@ -1,23 +1,24 @@
 package vfs
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/hawserfs/hawser/cluster"
-	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/vfs/writer"
 )
 
-// An unlinked file lives on until every front-end has said that it does not
-// have it open (any more). openTable knows what this one has open, and what it
-// has yet to let go.
+// An unlinked file lives on while a state of it is recorded, and until every
+// front-end has said whether it has it open: it records the opens that it has,
+// or lets the file go. openTable knows what this one has open, and what it has
+// yet to answer for.
 type openTable struct {
-	wake chan struct{} // many wait to be let go
+	wake chan struct{} // there is something to answer
 
 	mu      sync.Mutex
 	open    map[Ino]int
-	gone    map[Ino]struct{} // unlinked and open here
+	gone    map[Ino]struct{} // unlinked and open here: its opens are to be recorded
 	release map[Ino]struct{} // unlinked and not open here: to be let go, or being so
 	look    bool             // events may have been missed
 }
@@ -33,13 +34,13 @@ func (t *openTable) init() {
 	t.look = true
 }
 
-// unlinked notes that the last name of a file is gone, or that this front-end
-// was made answerable for its being open.
+// unlinked notes that the last name of a file is gone.
 func (t *openTable) unlinked(ino Ino) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open[ino] > 0 {
 		t.gone[ino] = struct{}{}
+		t.hurry()
 		return
 	}
 	t.letGo(ino)
@@ -49,10 +50,23 @@ func (t *openTable) unlinked(ino Ino) {
 func (t *openTable) letGo(ino Ino) {
 	t.release[ino] = struct{}{}
 	if len(t.release) >= maxRelease {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		t.hurry()
+	}
+}
+
+func (t *openTable) hurry() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// answered says that the opens of a file were recorded.
+func (t *openTable) answered(inos []volume.FileStates) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range inos {
+		delete(t.gone, inos[i].Ino)
 	}
 }
 
@@ -108,32 +122,19 @@ func (s *System) Open(r *Request, f File) error {
 	if err == nil {
 		err = isRegular(&a)
 	}
-	if err == nil && a.Nlink == 0 && first && !m.holds(f.Ino) {
-		err = cluster.ESTALE
+	if err == nil && a.Nlink == 0 && first {
+		// It lives, so somebody has it open: a client that comes back to its
+		// own open, which its front-end had no time to record. Now it is.
+		if m.View.Held(f.Ino) {
+			m.opens.unlinked(f.Ino)
+		} else {
+			err = cluster.ESTALE
+		}
 	}
 	if err != nil {
 		m.opens.remove(f.Ino)
 	}
 	return err
-}
-
-// holds reports whether this front-end, or an earlier incarnation of it, is
-// among those who keep an unlinked file: its clients may reclaim their opens
-// after a restart.
-func (m *mount) holds(ino Ino) bool {
-	held := false
-	m.View.Unlinked(func(u volume.Unlinked) bool {
-		if u.Ino != ino {
-			return true
-		}
-		for _, id := range u.Holders {
-			if w, ok := fsm.LoadWriter(m.View.Reader, id); ok && w.Node == m.sys.cfg.Node {
-				held = true
-			}
-		}
-		return false
-	})
-	return held
 }
 
 // Close implements FS.
@@ -147,13 +148,15 @@ func (s *System) Close(f File) {
 	}
 }
 
-// releaseUnlinked lets go of unlinked files that are not open here.
+// releaseUnlinked lets go of unlinked files that are not open here, and
+// records the opens of those that are.
 func (m *mount) releaseUnlinked() {
 	session, err := m.writer.Session(m.sys.base)
 	if err != nil {
 		return
 	}
 	m.lookForUnlinked(session)
+	m.recordOpens(session)
 	for m.sys.base.Err() == nil {
 		m.opens.mu.Lock()
 		inos := make([]Ino, 0, min(len(m.opens.release), maxRelease))
@@ -185,6 +188,44 @@ func (m *mount) releaseUnlinked() {
 			delete(m.opens.release, ino)
 		}
 		m.opens.mu.Unlock()
+	}
+}
+
+// recordOpens records the opens of unlinked files that are open here.
+func (m *mount) recordOpens(session *writer.Session) {
+	m.opens.mu.Lock()
+	gone := make([]Ino, 0, len(m.opens.gone))
+	for ino := range m.opens.gone {
+		gone = append(gone, ino)
+	}
+	m.opens.mu.Unlock()
+	for part := range slices.Chunk(gone, maxRelease) {
+		var files []volume.FileStates
+		for _, ino := range part {
+			a, ok := m.View.Inode(ino)
+			if !ok {
+				continue
+			}
+			fs := volume.FileStates{Ino: ino}
+			for _, st := range m.openStates(m.file(&a)) {
+				fs.States = append(fs.States, *storedState(&st))
+			}
+			if len(fs.States) > 0 {
+				files = append(files, fs)
+			}
+		}
+		if len(files) == 0 {
+			continue
+		}
+		index, _, err := session.Propose(m.sys.base, volume.PutStates{Files: files})
+		if err != nil {
+			if session.Fenced() {
+				m.fenced(session)
+			}
+			return
+		}
+		m.executed(index)
+		m.opens.answered(files)
 	}
 }
 

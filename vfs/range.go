@@ -44,6 +44,13 @@ func (s *System) Seek(r *Request, f File, off uint64, what SeekWhat) (uint64, er
 
 // Allocate implements FS.
 func (s *System) Allocate(r *Request, f File, off, n uint64) error {
+	c, err := s.begin(r, f)
+	if err != nil {
+		return err
+	}
+	if _, done, err := c.executed(volume.KindPunch); done {
+		return err
+	}
 	m, _, err := s.regularMount(r, f)
 	if err != nil {
 		return err
@@ -61,11 +68,19 @@ func (s *System) Allocate(r *Request, f File, off, n uint64) error {
 	if off+n <= a.Size {
 		return nil
 	}
-	return m.punch(r, volume.Punch{Ino: f.Ino, Off: off, Len: n, Extend: true, KillPriv: !r.cred.Root()})
+	return m.punch(&c, volume.Punch{Ino: f.Ino, Off: off, Len: n, Extend: true, KillPriv: !r.cred.Root()})
 }
 
 // Deallocate implements FS.
 func (s *System) Deallocate(r *Request, f File, off, n uint64) error {
+	c, err := s.begin(r, f)
+	if err != nil {
+		return err
+	}
+	before, done, err := c.resume(volume.KindPunch)
+	if done {
+		return err
+	}
 	m, _, err := s.regularMount(r, f)
 	if err != nil {
 		return err
@@ -77,35 +92,39 @@ func (s *System) Deallocate(r *Request, f File, off, n uint64) error {
 		return nil
 	}
 	n = min(n, math.MaxUint64-off)
-	return m.punch(r, volume.Punch{Ino: f.Ino, Off: off, Len: n, KillPriv: !r.cred.Root()})
+	if before.More && before.Done > off {
+		n = min(n, before.Done-off)
+	}
+	return m.punch(&c, volume.Punch{Ino: f.Ino, Off: off, Len: n, KillPriv: !r.cred.Root()})
 }
 
 // punch repeats a Punch, which is bounded, until all is done.
-func (m *mount) punch(r *Request, c volume.Punch) error {
+func (m *mount) punch(c *call, p volume.Punch) error {
 	for {
-		res, err := m.step(r, c)
+		res, err := m.step(c, p)
 		if err != nil || !res.More {
 			return err
 		}
-		if res.Done <= c.Off || res.Done-c.Off >= c.Len {
+		if res.Done <= p.Off || res.Done-p.Off >= p.Len {
 			return cluster.EINTERNAL
 		}
 		// From Done on it is done: looking there again would cost as much as
 		// all steps before.
-		c.Len = res.Done - c.Off
+		p.Len = res.Done - p.Off
 	}
 }
 
 // step executes one step of a bounded command, and remembers what the last one
 // left behind.
-func (m *mount) step(r *Request, c fsm.Body) (volume.AttrResult, error) {
-	body, err := m.propose(r, c)
+func (m *mount) step(c *call, b fsm.Body) (volume.AttrResult, error) {
+	body, err := c.propose(b)
 	if err != nil {
 		return volume.AttrResult{}, err
 	}
+	c.origin.Step++
 	res, err := volume.DecodeAttrResult(body)
 	if err == nil && !res.More {
-		r.remember(m.ID, &res.Attr)
+		c.remember(&res.Attr)
 	}
 	return res, err
 }
@@ -114,6 +133,14 @@ func (m *mount) step(r *Request, c fsm.Body) (volume.AttrResult, error) {
 func (s *System) Clone(r *Request, src File, srcOff uint64, dst File, dstOff, n uint64) error {
 	if src.Volume != dst.Volume {
 		return cluster.EXDEV
+	}
+	c, err := s.begin(r, src)
+	if err != nil {
+		return err
+	}
+	before, done, err := c.resume(volume.KindClone)
+	if done {
+		return err
 	}
 	m, _, err := s.regularMount(r, src)
 	if err != nil {
@@ -139,15 +166,18 @@ func (s *System) Clone(r *Request, src File, srcOff uint64, dst File, dstOff, n 
 			return nil
 		}
 	}
-	c := volume.Clone{Src: src.Ino, Dst: dst.Ino, SrcOff: srcOff, DstOff: dstOff, Len: n, KillPriv: !r.cred.Root()}
-	for {
-		res, err := m.step(r, c)
+	for base := before.Done; base < n; {
+		res, err := m.step(&c, volume.Clone{
+			Src: src.Ino, Dst: dst.Ino, SrcOff: srcOff + base, DstOff: dstOff + base, Len: n - base,
+			KillPriv: !r.cred.Root(), Base: base,
+		})
 		if err != nil || !res.More {
 			return err
 		}
-		if res.Done == 0 || res.Done >= c.Len {
+		if res.Done <= base || res.Done >= n {
 			return cluster.EINTERNAL
 		}
-		c.SrcOff, c.DstOff, c.Len = c.SrcOff+res.Done, c.DstOff+res.Done, c.Len-res.Done
+		base = res.Done
 	}
+	return nil
 }

@@ -8,6 +8,11 @@ type Request struct {
 	cred  Cred
 	fresh bool // nothing older than the request may be read
 
+	origin Origin
+	replay bool
+	op     uint16
+	calls  uint16 // mutating calls of this operation so far
+
 	// What has been agreed for this request so far; kept by the implementation.
 	reads []agreed
 }

@@ -344,59 +344,118 @@ func TestUnlinked(t *testing.T) {
 	}
 }
 
-// TestRestart: what an earlier incarnation had open stays until its clients
-// have had their time to reclaim, and nothing else of it has an effect.
+// An opener is a front-end's table of opens that are not recorded.
+type opener struct {
+	mu       sync.Mutex
+	opens    map[vfs.File][]vfs.State
+	unlocked map[vfs.File]int
+}
+
+func (o *opener) Unlinked(f vfs.File) []vfs.State {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.opens[f]
+}
+
+func (o *opener) Unlocked(f vfs.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unlocked[f]++
+}
+
+func (o *opener) told(f vfs.File) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unlocked[f]
+}
+
+// TestRestart: locks are their clients', whatever becomes of the front-end that
+// took them. A file that it may have had open when its last name went is kept,
+// until a client that comes back to its open has it recorded and closes it.
 func TestRestart(t *testing.T) {
 	g := newGroup(t, strict, 0)
 	b := &blobs{group: g, data: map[cluster.BlobID][]byte{}}
 	e := open(t, g, b, nil)
-	f, h := e.create("f"), e.create("h")
-	for _, x := range []vfs.File{f, h} {
-		if err := e.Open(req(), x); err != nil {
-			t.Fatal(err)
-		}
+	f := e.create("f")
+	if err := e.Open(req(), f); err != nil {
+		t.Fatal(err)
 	}
 	l := vfs.Lock{Owner: vfs.LockOwner{1}, Client: 1, End: 9, Exclusive: true}
 	if _, err := e.Lock(req(), f, l); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"f", "h"} {
-		if _, err := e.Remove(req(), e.root(), name); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := e.Remove(req(), e.root(), "f"); err != nil {
+		t.Fatal(err)
 	}
 	e.stop()
 	e = open(t, g, b, nil)
-	e.create("x")
-	time.Sleep(50 * time.Millisecond)
-	if err := e.Open(req(), f); err != nil {
-		t.Fatalf("reclaiming an open: %v", err)
-	}
 	other := l
 	other.Owner = vfs.LockOwner{2}
 	if c, err := e.Lock(req(), f, other); !errors.Is(err, cluster.ELOCKED) || c == nil {
-		t.Fatalf("lock during grace: %v", err)
+		t.Fatalf("a lock of another: %v", err)
 	}
-	l.Reclaim = true
-	if _, err := e.Lock(req(), f, l); err != nil {
-		t.Fatalf("reclaiming a lock: %v", err)
+	if ls, err := e.Locks(req(), f, 1); err != nil || len(ls) != 1 || ls[0].Owner != l.Owner {
+		t.Fatalf("locks after a restart: %+v, %v", ls, err)
 	}
-	if err := e.EndGrace(context.Background()); err != nil {
+	id := vfs.StateID{7}
+	w := &opener{opens: map[vfs.File][]vfs.State{f: {{Other: id, Client: 1, Access: vfs.ShareRead}}}, unlocked: map[vfs.File]int{}}
+	defer e.Watch(w)()
+	if err := e.Open(req(), f); err != nil {
+		t.Fatalf("coming back to an open: %v", err)
+	}
+	// The hold of the old incarnation is still there: the new one has none, and
+	// its client's open is recorded as that of any other.
+	if err := e.PutState(req(), f, w.opens[f][0]); err != nil {
 		t.Fatal(err)
 	}
-	e.eventually("what was not reclaimed is freed", func() bool {
-		_, ok := e.view().Inode(h.Ino)
-		return !ok
-	})
-	time.Sleep(30 * time.Millisecond)
-	if _, err := e.Getattr(req(), f); err != nil {
-		t.Errorf("what was reclaimed: %v", err)
+	if err := e.ReleaseClient(context.Background(), 1); err != nil {
+		t.Fatal(err)
 	}
-	if c, err := e.TestLock(req(), f, other); err != nil || c == nil {
-		t.Errorf("the reclaimed lock is gone: %v", err)
+	e.eventually("the release is told", func() bool { return w.told(f) > 0 })
+	if _, err := e.Lock(req(), f, other); err != nil {
+		t.Errorf("a lock after the release: %v", err)
 	}
 	e.Close(f)
-	e.eventually("it goes with its close", func() bool {
+	if _, err := e.Getattr(req(), f); err != nil {
+		t.Errorf("what the old incarnation may have had open: %v", err)
+	}
+}
+
+// TestUnlinkedRecorded: the opens of a file that loses its last name are
+// recorded, so that the file outlives the front-end.
+func TestUnlinkedRecorded(t *testing.T) {
+	g := newGroup(t, strict, 0)
+	b := &blobs{group: g, data: map[cluster.BlobID][]byte{}}
+	e := open(t, g, b, nil)
+	f := e.create("f")
+	id := vfs.StateID{7}
+	w := &opener{opens: map[vfs.File][]vfs.State{f: {{Other: id, Client: 1, Access: vfs.ShareRead}}}, unlocked: map[vfs.File]int{}}
+	cancel := e.Watch(w)
+	if err := e.Open(req(), f); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Remove(req(), e.root(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the open is recorded", func() bool {
+		sts, err := e.States(req(), f)
+		return err == nil && len(sts) == 1 && sts[0].Other == id
+	})
+	cancel()
+	e.stop()
+	e = open(t, g, b, nil)
+	time.Sleep(50 * time.Millisecond)
+	var found []vfs.File
+	if err := e.ClientStates(req(), 1, func(f vfs.File, s vfs.State) bool {
+		found = append(found, f)
+		return true
+	}); err != nil || len(found) != 1 || found[0] != f {
+		t.Fatalf("the client's states: %v, %v", found, err)
+	}
+	if err := e.DropState(req(), f, id, false); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("it goes with its last state", func() bool {
 		_, ok := e.view().Inode(f.Ino)
 		return !ok
 	})

@@ -34,6 +34,8 @@ type System struct {
 	kick  chan struct{}       // asks the flushers for room
 	ahead *semaphore.Weighted // blobs being read ahead or streamed
 
+	watchers watchList
+
 	mu     sync.Mutex // of changes to mounts
 	mounts atomic.Pointer[map[VolumeID]*mount]
 }

@@ -70,6 +70,11 @@ type CreateArgs struct {
 	Attr         SetAttr
 	Target       string
 	Major, Minor uint32
+	// Open, if it is not nil, is recorded with the file in the same command. A
+	// file that exists is then opened only if its mode allows Open.Access
+	// (EACCES; who may execute it may read it) and no open there conflicts
+	// (ESHARE): otherwise nothing changes.
+	Open *State
 }
 
 // Created is what Create made, or found.
@@ -143,7 +148,9 @@ type Lock struct {
 	Wire       []byte // the owner as LOCK4denied shows it
 	Start, End uint64
 	Exclusive  bool
-	Reclaim    bool
+	Reclaim    bool // means nothing any more
+	// State, if it is not nil, is recorded with the lock in the same command.
+	State *State
 }
 
 // A SeekWhat says what Seek looks for.
@@ -236,8 +243,35 @@ type FS interface {
 	Unlock(r *Request, f File, l Lock) error
 	// TestLock returns a lock that conflicts with l, or nil.
 	TestLock(r *Request, f File, l Lock) (conflict *Lock, err error)
-	// ReleaseClient drops all locks of a client of this front-end.
+	// Locks returns the locks that a client has on f, by where they start.
+	Locks(r *Request, f File, client uint64) ([]Lock, error)
+	// ReleaseClient drops all locks and states of a client, in every volume,
+	// through whatever front-end it got them.
 	ReleaseClient(ctx context.Context, client uint64) error
+
+	// PutState records a state of f, in place of the one with its Other:
+	// ESHARE, with nothing changed, if it conflicts with another one.
+	PutState(r *Request, f File, s State) error
+	// DropState deletes one, if it is there. wait: it is gone when DropState
+	// returns; otherwise it goes with others within 100 ms.
+	DropState(r *Request, f File, other StateID, wait bool) error
+	// States returns the states of f, by Other.
+	States(r *Request, f File) ([]State, error)
+	// ClientStates calls fn for each state of a client, in every volume, by
+	// volume, file and Other, until it returns false. It is for take-over and
+	// for TEST_STATEID (RFC 8881 §18.48), which names no file.
+	ClientStates(r *Request, client uint64, fn func(f File, s State) bool) error
+	// Denied returns ELOCKED if a state of f other than self denies the access
+	// (AccessRead and AccessModify count): for READ and WRITE with a special
+	// stateid or under an open that is not replicated (RFC 8881 §9.1.2). It
+	// asks what this node has applied, and costs next to nothing while no
+	// open of the volume denies anything.
+	Denied(r *Request, f File, self StateID, access uint32) error
+	// DropSessions forgets the results stored for sessions that are gone.
+	DropSessions(ctx context.Context, sessions [][16]byte) error
+	// Watch has w called from now on, until cancel, which waits for calls under way.
+	Watch(w Watcher) (cancel func())
+
 	// EndGrace drops the locks that this front-end's clients held before it
 	// restarted and did not reclaim.
 	EndGrace(ctx context.Context) error
@@ -253,10 +287,10 @@ type FS interface {
 	Statfs(r *Request, f File) (Statfs, error)
 }
 
-// A ClientStore remembers, across restarts of this front-end, which clients
+// An OwnerStore remembers, across restarts of this front-end, which clients
 // held state with it (RFC 8881 §8.4.2.1 and §8.4.3: without it a client could
 // reclaim what another was given meanwhile).
-type ClientStore interface {
+type OwnerStore interface {
 	// Clients returns the owner strings recorded.
 	Clients(ctx context.Context) ([][]byte, error)
 	// PutClient records an owner string durably, before its client is given state.

@@ -54,6 +54,16 @@ func (s *System) regularMount(r *Request, f File) (*mount, Attr, error) {
 
 // Write implements FS.
 func (s *System) Write(r *Request, f File, off uint64, p []byte, how Stability) (Stability, Verifier, error) {
+	if f == Root {
+		return 0, 0, cluster.EISDIR
+	}
+	c, err := s.begin(r, f)
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, done, err := c.executed(volume.KindCommitExtents); done {
+		return c.written(err)
+	}
 	m, a, err := s.regularMount(r, f)
 	if err != nil {
 		return 0, 0, err
@@ -87,7 +97,7 @@ func (s *System) Write(r *Request, f File, off uint64, p []byte, how Stability) 
 			return 0, 0, err
 		}
 	default:
-		if err := m.writeThrough(r, session, &a, off, p); err != nil {
+		if err := m.writeThrough(&c, session, &a, off, p); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -112,8 +122,22 @@ func (s *System) Commit(r *Request, f File) (Verifier, error) {
 	return m.verifier(session), nil
 }
 
-// writeThrough writes p and commits it.
-func (m *mount) writeThrough(r *Request, s *writer.Session, a *Attr, off uint64, p []byte) error {
+// written answers a strict write that was executed before.
+func (c *call) written(err error) (Stability, Verifier, error) {
+	if err != nil {
+		return 0, 0, err
+	}
+	session, err := c.m.writer.Session(c.r.ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return FileSync, c.m.verifier(session), nil
+}
+
+// writeThrough writes p and commits it. If an earlier front-end has committed
+// the same call, the blobs made here are given up.
+func (m *mount) writeThrough(k *call, s *writer.Session, a *Attr, off uint64, p []byte) error {
+	r := k.r
 	c := volume.CommitExtents{Ino: a.Ino, KillPriv: !r.cred.Root()}
 	var last error
 	for range retries {
@@ -134,7 +158,7 @@ func (m *mount) writeThrough(r *Request, s *writer.Session, a *Attr, off uint64,
 			c.Extents = append(c.Extents, volume.NewExtent{Off: off + uint64(done), Len: uint32(n), Blob: placed.Blob})
 			done += n
 		}
-		body, _, err := m.proposeBy(s, r, c)
+		body, _, err := m.proposeFrom(s, r, &k.origin, c)
 		if errors.Is(err, cluster.EAGAIN) && m.sys.base.Err() != nil {
 			return err // stopping: the blobs may still be committed
 		}
@@ -152,7 +176,7 @@ func (m *mount) writeThrough(r *Request, s *writer.Session, a *Attr, off uint64,
 		if err != nil {
 			return err
 		}
-		r.remember(m.ID, &res.Attr)
+		k.remember(&res.Attr)
 		return nil
 	}
 	return fmt.Errorf("vfs: writing %d bytes of inode %d: %v: %w", len(p), a.Ino, last, cluster.EAGAIN)

@@ -62,15 +62,23 @@ func (s *System) changeXattr(r *Request, f File, c fsm.Body) (ChangeInfo, error)
 	if f == Root {
 		return ChangeInfo{}, cluster.ENOTSUP
 	}
-	m, err := s.mount(f)
+	k, err := s.begin(r, f)
 	if err != nil {
 		return ChangeInfo{}, err
 	}
-	// The change attribute before is the stored one only if nothing is held.
-	if err := m.flush(r.ctx, f.Ino); err != nil {
+	body, done, err := k.executed(c.Kind())
+	if err != nil {
 		return ChangeInfo{}, err
 	}
-	body, err := m.propose(r, c)
+	if done {
+		res, err := volume.DecodeXattrResult(body)
+		return showInfo(res.Change), err
+	}
+	// The change attribute before is the stored one only if nothing is held.
+	if err := k.m.flush(r.ctx, f.Ino); err != nil {
+		return ChangeInfo{}, err
+	}
+	body, err = k.propose(c)
 	if err != nil {
 		return ChangeInfo{}, err
 	}

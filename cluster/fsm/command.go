@@ -15,10 +15,13 @@ const (
 )
 
 // AppendCommand appends the command made of env and b to dst. The kind is the
-// body's; a Version of 0 stands for CommandVersion.
+// body's; a Version of 0 stands for the lowest that says all that env does.
 func AppendCommand(dst []byte, env Envelope, b Body) []byte {
 	if env.Version == 0 {
-		env.Version = CommandVersion
+		env.Version = 1
+		if !env.Origin.IsZero() {
+			env.Version = 2
+		}
 	}
 	dst = codec.AppendUint8(dst, env.Version)
 	dst = codec.AppendUint8(dst, uint8(b.Kind()))
@@ -27,6 +30,9 @@ func AppendCommand(dst []byte, env Envelope, b Body) []byte {
 	dst = codec.AppendUvarint(dst, env.Seq)
 	dst = codec.AppendUvarint(dst, uint64(env.LowWater))
 	dst = codec.AppendVarint(dst, int64(env.Time))
+	if env.Version >= 2 {
+		dst = appendOrigin(dst, &env.Origin)
+	}
 	return b.AppendTo(dst)
 }
 
@@ -46,6 +52,9 @@ func ParseCommand(cmd []byte) (Envelope, []byte, error) {
 	env.Seq = d.Uvarint()
 	env.LowWater = d.Uvarint32()
 	env.Time = cluster.Time(d.Varint())
+	if env.Version >= 2 {
+		decodeOrigin(&d, &env.Origin)
+	}
 	if d.Err() != nil || env.Version == 0 {
 		return Envelope{}, nil, fmt.Errorf("fsm: malformed command of %d bytes: %w", len(cmd), cluster.EINVAL)
 	}

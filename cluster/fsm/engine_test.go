@@ -169,7 +169,7 @@ func parseCommandLine(t *testing.T, line string) []byte {
 	if !ok {
 		t.Fatalf("no colon in %q", line)
 	}
-	env := Envelope{Version: CommandVersion}
+	var env Envelope
 	for _, f := range strings.Fields(head) {
 		name, v, _ := strings.Cut(f, "=")
 		n, err := strconv.ParseUint(v, 10, 64)

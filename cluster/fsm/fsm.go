@@ -15,14 +15,16 @@ type Kind uint8
 
 // The engine's own commands. They carry no writer and may be applied twice.
 const (
-	KindOpenWriter  Kind = 1 // makes a writer and fences the node's earlier ones
-	KindFenceWriter Kind = 2 // fences a writer
-	FirstCoreKind   Kind = 16
+	KindOpenWriter   Kind = 1 // makes a writer and fences the node's earlier ones
+	KindFenceWriter  Kind = 2 // fences a writer
+	KindDropSessions Kind = 3 // forgets the results stored for sessions
+	FirstCoreKind    Kind = 16
 )
 
 // CommandVersion is the newest command format that this program knows. A
 // command with a higher version is refused with EVERSION by every replica.
-const CommandVersion = 1
+// Version 2 has an Origin; commands without one are written as version 1.
+const CommandVersion = 2
 
 // An Envelope is the head of every command.
 type Envelope struct {
@@ -39,6 +41,9 @@ type Envelope struct {
 	LowWater uint32
 	// Time is when the proposer made the command.
 	Time cluster.Time
+	// Origin makes the command exactly-once for the client: it is of a
+	// request that may have been executed by another writer. Zero: none.
+	Origin Origin
 }
 
 // A Body is a command without its envelope.
@@ -56,6 +61,7 @@ type Writer struct {
 	Fenced   bool
 	LowWater uint32
 	Opened   cluster.Time
+	FencedAt cluster.Time // 0: not fenced, or before this was recorded
 }
 
 // A Reader reads a state machine's keys. Tx reads what the commands before it

@@ -25,6 +25,8 @@ type Options struct {
 	CacheBytes    int64        // block cache; 0: 64 MiB
 	MemTableBytes uint64       // of a memtable, of which there are up to 4; 0: 64 MiB
 	Logger        *slog.Logger // nil: none
+
+	noOrigins bool // tests switch the rule off: origins are not looked at
 }
 
 // A Machine keeps a Core's state in Pebble. It implements
@@ -177,7 +179,7 @@ func (m *Machine) applyOne(e *cluster.Entry) []byte {
 		return m.applyEngine(env.Kind, body)
 	}
 	if env.Writer == 0 {
-		return m.runCore(body)
+		return m.runOnce(body)
 	}
 
 	w := m.writers.byID[env.Writer]
@@ -197,7 +199,7 @@ func (m *Machine) applyOne(e *cluster.Entry) []byte {
 	case w.Fenced:
 		return tx.Result(cluster.EFENCED)
 	}
-	result := m.runCore(body)
+	result := m.runOnce(body)
 	w.setSeq(env.Lane, env.Seq)
 	tx.keyBuf = appendLaneKey(tx.keyBuf[:0], env.Writer, env.Lane)
 	tx.valBuf = append(codec.AppendUvarint(tx.valBuf[:0], env.Seq), result...)
@@ -220,6 +222,64 @@ func (m *Machine) laneResult(env *Envelope) []byte {
 		panic(fatalError{errCorruptRecord(tx.keyBuf)})
 	}
 	return d.Rest()
+}
+
+// runOnce is runCore, but for a command whose origin has a result already.
+func (m *Machine) runOnce(body []byte) (result []byte) {
+	tx := &m.tx
+	o := &tx.env.Origin
+	if o.IsZero() {
+		return m.runCore(body)
+	}
+	tx.slotKey = appendSlotKey(tx.slotKey[:0], &o.Session, o.Slot)
+	record, ok := tx.Get(tx.slotOld[:0], tx.slotKey)
+	tx.slotOld = record
+	same := false
+	if ok && !m.opts.noOrigins {
+		s, state, found := findStored(record, o)
+		switch {
+		case state == slotOlder:
+			return tx.Result(cluster.EREPLAY)
+		case found && s.Step == o.Step && s.Kind == tx.env.Kind:
+			return s.Result // of slotOld, which stays as it is until the next command
+		case found && s.Step >= o.Step:
+			return tx.Result(cluster.EREPLAY)
+		}
+		same = state == slotSame
+	}
+	result = m.runCore(body)
+	e, _ := splitResult(result)
+	if e == cluster.ERETRY {
+		return result // nothing was done, and the writer tries otherwise
+	}
+	m.storeResult(o, result, same)
+	return result
+}
+
+// storeResult stores the result of a command in the record of its origin's
+// slot. same: the record in tx.slotOld is of the same request.
+func (m *Machine) storeResult(o *Origin, result []byte, same bool) {
+	tx := &m.tx
+	if len(result) > MaxStoredResult {
+		// No command that has an origin answers so much. Its replay is refused
+		// rather than executed.
+		result = tx.Result(cluster.EREPLAY)
+	}
+	head := slotHead{o.Seq, o.Sum}
+	tx.slotNew = head.appendTo(tx.slotNew[:0])
+	if same {
+		d := codec.NewDec(tx.slotOld)
+		_, _ = decodeSlotHead(&d)
+		for d.Len() > 0 {
+			if e, _ := decodeSlotEntry(&d); e.op != o.Op || e.sub != o.Sub {
+				tx.slotNew = appendSlotEntry(tx.slotNew, &e)
+			}
+		}
+	}
+	tx.slotNew = appendSlotEntry(tx.slotNew, &slotEntry{
+		StoredResult: StoredResult{Kind: tx.env.Kind, Step: o.Step, Result: result}, op: o.Op, sub: o.Sub,
+	})
+	tx.overlay.put(tx.slotKey, tx.slotNew, ovSet)
 }
 
 // runCore runs the present command in the Core: whole, or not at all.

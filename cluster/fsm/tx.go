@@ -13,8 +13,8 @@ import (
 // the commands before it in the batch and the command itself have written. It
 // belongs to the goroutine of Core.Apply and to that call.
 //
-// Keys of a Core begin with a letter from A to Z other than W, which is the
-// engine's. A key or value given to a Tx is copied.
+// Keys of a Core begin with a letter from A to Z other than W, which is
+// the engine's. A key or value given to a Tx is copied.
 type Tx struct {
 	db      *pebble.DB
 	overlay overlay
@@ -26,6 +26,9 @@ type Tx struct {
 	result  []byte
 	keyBuf  []byte
 	valBuf  []byte
+	slotKey []byte // of the present command's origin
+	slotOld []byte // its record before
+	slotNew []byte
 	live    []Writer
 	iters   []*pebble.Iterator // of the present batch
 	depth   int                // of them in use: Ascends nest

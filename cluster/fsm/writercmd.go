@@ -42,6 +42,80 @@ func (c *FenceWriter) AppendTo(dst []byte) []byte {
 	return codec.AppendUint32(dst, uint32(c.Writer))
 }
 
+// DropSessions forgets the results stored for origins of sessions that are
+// gone. It may be repeated; it must be until its result says that it is done,
+// as one command forgets a bounded number.
+type DropSessions struct {
+	Sessions [][16]byte // at most MaxDropSessions
+}
+
+// The bounds of one DropSessions.
+const (
+	MaxDropSessions = 256
+	maxDropSlots    = 8192
+)
+
+// Kind implements Body.
+func (*DropSessions) Kind() Kind { return KindDropSessions }
+
+// AppendTo implements Body.
+func (c *DropSessions) AppendTo(dst []byte) []byte {
+	dst = codec.AppendUvarint(dst, uint64(len(c.Sessions)))
+	for i := range c.Sessions {
+		dst = append(dst, c.Sessions[i][:]...)
+	}
+	return dst
+}
+
+// DecodeDropSessions returns from the body of DropSessions' result whether
+// there is more to forget.
+func DecodeDropSessions(body []byte) (more bool, err error) {
+	d := codec.NewDec(body)
+	more = d.Bool()
+	return more, d.Done()
+}
+
+// dropSessions runs DropSessions.
+func (m *Machine) dropSessions(d *codec.Dec) []byte {
+	tx := &m.tx
+	n := d.Count(16)
+	if n > MaxDropSessions {
+		return tx.Result(cluster.EINVAL)
+	}
+	left, more := maxDropSlots, false
+	for range n {
+		session := d.Fixed(16)
+		if d.Err() != nil {
+			break
+		}
+		lower := append([]byte{slotPrefix}, session...)
+		tx.Ascend(lower, codec.AppendUpper(nil, lower), func(key, _ []byte) bool {
+			if left == 0 {
+				more = true
+				return false
+			}
+			left--
+			tx.overlay.put(key, nil, ovDeleted)
+			return true
+		})
+	}
+	if d.Done() != nil {
+		tx.rollback()
+		return tx.Result(cluster.EINVAL)
+	}
+	return codec.AppendBool(tx.Result(cluster.OK), more)
+}
+
+// HasSession reports whether r has results stored for a session.
+func HasSession(r Reader, session [16]byte) (has bool) {
+	lower := append([]byte{slotPrefix}, session[:]...)
+	r.Ascend(lower, codec.AppendUpper(nil, lower), func(_, _ []byte) bool {
+		has = true
+		return false
+	})
+	return has
+}
+
 // A WriterOpened event says that a writer is new.
 type WriterOpened struct{ Writer Writer }
 
@@ -74,6 +148,8 @@ func (m *Machine) applyEngine(kind Kind, body []byte) []byte {
 		}
 		m.fence(w)
 		return tx.Result(cluster.OK)
+	case KindDropSessions:
+		return m.dropSessions(&d)
 	}
 	return tx.Result(cluster.EINVAL)
 }
@@ -109,7 +185,7 @@ func (m *Machine) fence(w *writerState) {
 	if w.Fenced {
 		return
 	}
-	w.Fenced = true
+	w.Fenced, w.FencedAt = true, m.tx.Time()
 	m.storeWriter(w)
 	m.tx.Emit(WriterFenced{w.Writer})
 }

@@ -34,12 +34,13 @@ func appendLaneKey(dst []byte, id cluster.WriterID, lane uint16) []byte {
 }
 
 func appendWriter(dst []byte, w *Writer) []byte {
-	dst = codec.AppendUint8(dst, 1) // format
+	dst = codec.AppendUint8(dst, 2) // format; 1 has no FencedAt
 	dst = codec.AppendString(dst, string(w.Node))
 	dst = codec.AppendUint64(dst, w.Nonce)
 	dst = codec.AppendBool(dst, w.Fenced)
 	dst = codec.AppendUvarint(dst, uint64(w.LowWater))
-	return codec.AppendVarint(dst, int64(w.Opened))
+	dst = codec.AppendVarint(dst, int64(w.Opened))
+	return codec.AppendVarint(dst, int64(w.FencedAt))
 }
 
 func decodeWriter(id cluster.WriterID, value []byte) (Writer, bool) {
@@ -50,7 +51,10 @@ func decodeWriter(id cluster.WriterID, value []byte) (Writer, bool) {
 	w.Fenced = d.Bool()
 	w.LowWater = d.Uvarint32()
 	w.Opened = cluster.Time(d.Varint())
-	return w, d.Done() == nil && format == 1
+	if format == 2 {
+		w.FencedAt = cluster.Time(d.Varint())
+	}
+	return w, d.Done() == nil && (format == 1 || format == 2)
 }
 
 // LoadWriter returns a writer as r has it. Whoever decides by a writer's

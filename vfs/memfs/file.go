@@ -120,10 +120,7 @@ func (fs *FS) Read(_ *vfs.Request, f vfs.File, off uint64, count int) (vfs.Data,
 	return vfs.Data{Bufs: [][]byte{p}, N: count, EOF: off+uint64(count) == n.attr.Size}, nil
 }
 
-// Write implements vfs.FS.
-func (fs *FS) Write(r *vfs.Request, f vfs.File, off uint64, p []byte, how vfs.Stability) (vfs.Stability, vfs.Verifier, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) write(r *vfs.Request, f vfs.File, off uint64, p []byte, how vfs.Stability) (vfs.Stability, vfs.Verifier, error) {
 	_, n, errno := fs.regular(f)
 	if errno != cluster.OK {
 		return 0, 0, errno
@@ -187,10 +184,7 @@ func (fs *FS) Seek(_ *vfs.Request, f vfs.File, off uint64, what vfs.SeekWhat) (u
 	return next, nil
 }
 
-// Allocate implements vfs.FS.
-func (fs *FS) Allocate(r *vfs.Request, f vfs.File, off, count uint64) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) allocate(r *vfs.Request, f vfs.File, off, count uint64) error {
 	_, n, errno := fs.regular(f)
 	if errno != cluster.OK {
 		return errno
@@ -207,10 +201,7 @@ func (fs *FS) Allocate(r *vfs.Request, f vfs.File, off, count uint64) error {
 	return nil
 }
 
-// Deallocate implements vfs.FS.
-func (fs *FS) Deallocate(r *vfs.Request, f vfs.File, off, count uint64) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) deallocate(r *vfs.Request, f vfs.File, off, count uint64) error {
 	_, n, errno := fs.regular(f)
 	if errno != cluster.OK {
 		return errno
@@ -225,10 +216,7 @@ func (fs *FS) Deallocate(r *vfs.Request, f vfs.File, off, count uint64) error {
 	return nil
 }
 
-// Clone implements vfs.FS.
-func (fs *FS) Clone(r *vfs.Request, src vfs.File, srcOff uint64, dst vfs.File, dstOff, count uint64) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) clone(r *vfs.Request, src vfs.File, srcOff uint64, dst vfs.File, dstOff, count uint64) error {
 	_, s, errno := fs.regular(src)
 	if errno != cluster.OK {
 		return errno

@@ -1,7 +1,6 @@
 package memfs
 
 import (
-	"context"
 	"math"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -41,10 +40,7 @@ func (n *node) release(owner vfs.LockOwner, start, end uint64) {
 	n.locks = left
 }
 
-// Lock implements vfs.FS.
-func (fs *FS) Lock(_ *vfs.Request, f vfs.File, l vfs.Lock) (*vfs.Lock, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) lock(_ *vfs.Request, f vfs.File, l vfs.Lock) (*vfs.Lock, error) {
 	_, n, errno := fs.regular(f)
 	if errno != cluster.OK {
 		return nil, errno
@@ -56,15 +52,18 @@ func (fs *FS) Lock(_ *vfs.Request, f vfs.File, l vfs.Lock) (*vfs.Lock, error) {
 		return c, cluster.ELOCKED
 	}
 	n.release(l.Owner, l.Start, l.End)
-	l.Wire = append([]byte(nil), l.Wire...)
+	if l.State != nil {
+		if errno := n.putState(l.State); errno != cluster.OK {
+			return nil, errno
+		}
+	}
+	l.Wire, l.State = append([]byte(nil), l.Wire...), nil
 	n.locks = append(n.locks, l)
+	fs.free = append(fs.free, f) // an exclusive one may have become a shared one
 	return nil, nil
 }
 
-// Unlock implements vfs.FS.
-func (fs *FS) Unlock(_ *vfs.Request, f vfs.File, l vfs.Lock) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) unlock(_ *vfs.Request, f vfs.File, l vfs.Lock) error {
 	_, n, errno := fs.regular(f)
 	if errno != cluster.OK {
 		return errno
@@ -73,6 +72,7 @@ func (fs *FS) Unlock(_ *vfs.Request, f vfs.File, l vfs.Lock) error {
 		return cluster.EINVAL
 	}
 	n.release(l.Owner, l.Start, l.End)
+	fs.free = append(fs.free, f)
 	return nil
 }
 
@@ -88,22 +88,4 @@ func (fs *FS) TestLock(_ *vfs.Request, f vfs.File, l vfs.Lock) (*vfs.Lock, error
 		return nil, cluster.EINVAL
 	}
 	return n.conflict(&l), nil
-}
-
-// ReleaseClient implements vfs.FS.
-func (fs *FS) ReleaseClient(_ context.Context, client uint64) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	for _, v := range fs.volumes {
-		for _, n := range v.nodes {
-			var left []vfs.Lock
-			for _, l := range n.locks {
-				if l.Client != client {
-					left = append(left, l)
-				}
-			}
-			n.locks = left
-		}
-	}
-	return nil
 }

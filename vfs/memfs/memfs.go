@@ -4,7 +4,6 @@
 package memfs
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -34,6 +33,12 @@ type FS struct {
 	change   uint64 // the last change; as a Raft index, it only grows
 	verifier vfs.Verifier
 	volumes  map[vfs.VolumeID]*volume
+	slots    map[slotKey]*slot
+	gone     []vfs.File // unlinked while open, of which the watchers must hear
+	free     []vfs.File // whose locks or states were released, likewise
+
+	watchMu  sync.Mutex // before mu
+	watchers map[*vfs.Watcher]vfs.Watcher
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -53,6 +58,7 @@ type node struct {
 	verifier uint64
 	xattrs   map[string][]byte
 	locks    []vfs.Lock
+	states   []vfs.State
 	opens    int
 }
 
@@ -73,6 +79,7 @@ func New(o Options) *FS {
 		o.RootMode = 0o777
 	}
 	fs := &FS{now: o.Now, verifier: 1, change: 1, volumes: map[vfs.VolumeID]*volume{}}
+	fs.slots, fs.watchers = map[slotKey]*slot{}, map[*vfs.Watcher]vfs.Watcher{}
 	copy(fs.key[:], "memfs: not a secret")
 	for i, name := range o.Volumes {
 		v := &volume{id: vfs.VolumeID(i + 1), name: name, nodes: map[vfs.Ino]*node{}, next: cluster.RootIno}
@@ -147,9 +154,9 @@ func (fs *FS) touch(n *node, data bool) {
 	n.attr.Change = fs.change
 }
 
-// forget frees n if neither a name nor an open holds it.
+// forget frees n if neither a name, an open nor a state holds it.
 func (v *volume) forget(n *node) {
-	if n.attr.Nlink == 0 && n.opens == 0 {
+	if n.attr.Nlink == 0 && n.opens == 0 && len(n.states) == 0 {
 		delete(v.nodes, n.attr.Ino)
 	}
 }
@@ -199,6 +206,3 @@ func (fs *FS) Statfs(*vfs.Request, vfs.File) (vfs.Statfs, error) {
 		TotalFiles: files, FreeFiles: files / 2, AvailFiles: files / 2,
 	}, nil
 }
-
-// EndGrace implements vfs.FS: locks don't outlive this process.
-func (fs *FS) EndGrace(context.Context) error { return nil }

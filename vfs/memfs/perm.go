@@ -88,10 +88,7 @@ func (fs *FS) Getattr(_ *vfs.Request, f vfs.File) (vfs.Attr, error) {
 	return n.attr, nil
 }
 
-// Setattr implements vfs.FS.
-func (fs *FS) Setattr(r *vfs.Request, f vfs.File, set vfs.SetAttr, opened bool) (vfs.Attr, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) setattr(r *vfs.Request, f vfs.File, set vfs.SetAttr, opened bool) (vfs.Attr, error) {
 	if isRoot(f) {
 		return vfs.Attr{}, cluster.EROFS
 	}
@@ -169,4 +166,13 @@ func apply(a *vfs.Attr, cred *vfs.Cred, set *vfs.SetAttr, now cluster.Time) {
 	if m&cluster.SetMtimeNow != 0 {
 		a.Mtime = now
 	}
+}
+
+// mayOpen reports whether cred may open a file for access. Who may execute it
+// may read it, to execute it.
+func mayOpen(a *vfs.Attr, cred *vfs.Cred, access uint8) bool {
+	if access&vfs.ShareRead != 0 && !allowed(a, cred, mayRead) && !allowed(a, cred, mayExec) {
+		return false
+	}
+	return access&vfs.ShareWrite == 0 || allowed(a, cred, mayWrite)
 }

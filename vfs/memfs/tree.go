@@ -145,10 +145,7 @@ func (fs *FS) Readlink(_ *vfs.Request, f vfs.File) (string, error) {
 	return n.target, nil
 }
 
-// Create implements vfs.FS.
-func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateArgs) (vfs.Created, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateArgs) (vfs.Created, error) {
 	v, d, errno := fs.searched(r, dir)
 	if errno != cluster.OK {
 		return vfs.Created{}, errno
@@ -208,6 +205,9 @@ func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateA
 		n.attr.Mode = 0o777
 	}
 	fs.enter(d, name, n)
+	if args.Open != nil {
+		n.putState(args.Open)
+	}
 	return vfs.Created{
 		File: v.file(n), Attr: n.attr, Created: true, Set: set.Mask,
 		Dir: vfs.ChangeInfo{Before: before, After: d.attr.Change},
@@ -217,6 +217,16 @@ func (fs *FS) Create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateA
 // existing is Create of a name that is there.
 func (fs *FS) existing(r *vfs.Request, v *volume, d, n *node, args *vfs.CreateArgs) (vfs.Created, error) {
 	c := vfs.Created{File: v.file(n), Dir: vfs.ChangeInfo{Before: d.attr.Change, After: d.attr.Change}}
+	open := func() vfs.Errno {
+		switch s := args.Open; {
+		case s == nil:
+			return cluster.OK
+		case !c.Created && !mayOpen(&n.attr, r.Cred(), s.Access):
+			return cluster.EACCES
+		default:
+			return n.putState(s)
+		}
+	}
 	switch {
 	case args.Type != cluster.TypeRegular || args.How == vfs.Guarded:
 		return vfs.Created{}, cluster.EEXIST
@@ -233,20 +243,25 @@ func (fs *FS) existing(r *vfs.Request, v *volume, d, n *node, args *vfs.CreateAr
 		if !allowed(&n.attr, r.Cred(), mayWrite) {
 			return vfs.Created{}, cluster.EACCES
 		}
+		if errno := open(); errno != cluster.OK {
+			return vfs.Created{}, errno
+		}
 		fs.change++
 		n.resize(0)
 		killPriv(&n.attr, r.Cred())
 		fs.touch(n, true)
 		c.Set = cluster.SetSize
+		c.Attr = n.attr
+		return c, nil
+	}
+	if errno := open(); errno != cluster.OK {
+		return vfs.Created{}, errno
 	}
 	c.Attr = n.attr
 	return c, nil
 }
 
-// Link implements vfs.FS.
-func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.ChangeInfo, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.ChangeInfo, error) {
 	if isRoot(f) || f.Volume != dir.Volume {
 		return vfs.Attr{}, vfs.ChangeInfo{}, cluster.EXDEV
 	}
@@ -281,10 +296,7 @@ func (fs *FS) Link(r *vfs.Request, f, dir vfs.File, name string) (vfs.Attr, vfs.
 	return n.attr, vfs.ChangeInfo{Before: before, After: d.attr.Change}, nil
 }
 
-// Remove implements vfs.FS.
-func (fs *FS) Remove(r *vfs.Request, dir vfs.File, name string) (vfs.ChangeInfo, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) remove(r *vfs.Request, dir vfs.File, name string) (vfs.ChangeInfo, error) {
 	v, d, errno := fs.searched(r, dir)
 	if errno != cluster.OK {
 		return vfs.ChangeInfo{}, errno
@@ -314,13 +326,13 @@ func (fs *FS) unlinked(v *volume, n *node) {
 		n.attr.Nlink = 0
 	}
 	fs.touch(n, false)
+	if n.attr.Nlink == 0 && n.opens > 0 {
+		fs.gone = append(fs.gone, v.file(n))
+	}
 	v.forget(n)
 }
 
-// Rename implements vfs.FS.
-func (fs *FS) Rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vfs.File, toName string) (from, to vfs.ChangeInfo, err error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) rename(r *vfs.Request, fromDir vfs.File, fromName string, toDir vfs.File, toName string) (from, to vfs.ChangeInfo, err error) {
 	if fromDir.Volume != toDir.Volume {
 		return from, to, cluster.EXDEV
 	}

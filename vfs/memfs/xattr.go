@@ -42,10 +42,7 @@ func (fs *FS) Getxattr(r *vfs.Request, f vfs.File, name string) ([]byte, error) 
 	return append([]byte{}, value...), nil
 }
 
-// Setxattr implements vfs.FS.
-func (fs *FS) Setxattr(r *vfs.Request, f vfs.File, name string, value []byte, how vfs.CreateHow) (vfs.ChangeInfo, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) setxattr(r *vfs.Request, f vfs.File, name string, value []byte, how vfs.CreateHow) (vfs.ChangeInfo, error) {
 	n, errno := fs.attributed(r, f, mayWrite)
 	if errno != cluster.OK {
 		return vfs.ChangeInfo{}, errno
@@ -73,10 +70,7 @@ func (fs *FS) Setxattr(r *vfs.Request, f vfs.File, name string, value []byte, ho
 	return vfs.ChangeInfo{Before: before, After: n.attr.Change}, nil
 }
 
-// Removexattr implements vfs.FS.
-func (fs *FS) Removexattr(r *vfs.Request, f vfs.File, name string) (vfs.ChangeInfo, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (fs *FS) removexattr(r *vfs.Request, f vfs.File, name string) (vfs.ChangeInfo, error) {
 	n, errno := fs.attributed(r, f, mayWrite)
 	if errno != cluster.OK {
 		return vfs.ChangeInfo{}, errno

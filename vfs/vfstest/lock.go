@@ -114,5 +114,4 @@ func testLockRefused(t *T) {
 	l.End = 10
 	_, err = t.FS.Lock(req(Root), t.Dir, l)
 	t.fails(err, cluster.EISDIR)
-	t.ok(t.FS.EndGrace(context.Background()))
 }

@@ -44,6 +44,13 @@ func (s *Session) Fence() { s.fenced.Store(true) }
 // (EAGAIN); then it waits until the outcome is known, or the front-end stops.
 // EFENCED says that the command had no effect and that another session is needed.
 func (s *Session) Propose(ctx context.Context, b fsm.Body) (index uint64, body []byte, err error) {
+	return s.ProposeFrom(ctx, &fsm.Origin{}, b)
+}
+
+// ProposeFrom is Propose of a command with an origin, unless that is zero: if
+// it was executed for the same origin before, by whatever writer, it is not
+// executed again, and has the result that it had.
+func (s *Session) ProposeFrom(ctx context.Context, o *fsm.Origin, b fsm.Body) (index uint64, body []byte, err error) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -53,7 +60,7 @@ func (s *Session) Propose(ctx context.Context, b fsm.Body) (index uint64, body [
 	if s.Fenced() {
 		return 0, nil, cluster.EFENCED
 	}
-	env := fsm.Envelope{Writer: s.id, Time: s.cfg.Now()}
+	env := fsm.Envelope{Writer: s.id, Time: s.cfg.Now(), Origin: *o}
 	s.mu.Lock()
 	env.Lane, env.Seq = s.lane()
 	env.LowWater = s.blobs.low

@@ -34,7 +34,7 @@ func (p Problem) String() string {
 
 // A CheckResult counts what Check has looked at.
 type CheckResult struct {
-	Inodes, Entries, Extents, Blobs, Garbage, Sets, Locks, Unlinked, Problems uint64
+	Inodes, Entries, Extents, Blobs, Garbage, Sets, Locks, States, Unlinked, Problems uint64
 }
 
 // countMax is how many reference or link counts Check holds in memory; with
@@ -43,7 +43,7 @@ var countMax uint64 = 4 << 20
 
 // Check reads the whole volume and reports each invariant that does not hold:
 // of the tree, the extents, the blobs and their references, the replica sets,
-// the locks and the usage. v must be of one state: a Snapshot's, or that of a
+// the locks and states, and the usage. v must be of one state: a Snapshot's, or that of a
 // machine at rest. What the stores hold of the blobs is not its business.
 func Check(v View, report func(Problem)) CheckResult {
 	c := checker{Reader: v.Reader, report: report, sets: make(map[cluster.ReplicaSetID]ReplicaSet), writers: make(map[cluster.WriterID]fsm.Writer)}
@@ -70,6 +70,8 @@ func Check(v View, report func(Problem)) CheckResult {
 	c.checkGarbage()
 	c.checkLocks()
 	c.checkLockIndex()
+	c.checkStates()
+	c.checkStateIndex()
 	c.checkUnlinked()
 	c.checkUsage()
 	return c.CheckResult
@@ -132,7 +134,7 @@ func (c *checker) checkKeys() {
 	for p := byte('A'); p <= 'Z'; p++ {
 		switch p {
 		case prefixVolume, prefixInode, prefixDirent, prefixXattr, prefixExtent, prefixBlob, prefixSetBlob,
-			prefixGarbage, prefixSet, prefixLock, prefixUnlinked, prefixUsage, 'W':
+			prefixGarbage, prefixSet, prefixLock, prefixState, prefixUnlinked, prefixUsage, 'W':
 			continue
 		}
 		c.Ascend([]byte{p}, []byte{p + 1}, func(key, _ []byte) bool {

@@ -235,7 +235,7 @@ func (c *checker) checkUnlinked() {
 			}
 			seen[w] = true
 		}
-		if d.Done() != nil || len(seen) == 0 {
+		if d.Done() != nil || len(seen) == 0 && !hasStates(c.Reader, ino) {
 			c.inodef(ino, "is held by a damaged list, or by none")
 		}
 	})

@@ -52,7 +52,7 @@ func applyClone(tx *fsm.Tx, _ *fsm.Envelope, c *Clone, dst []byte) ([]byte, clus
 	if errno := m.end(&to.Attr); errno != cluster.OK {
 		return dst, errno
 	}
-	return written(tx, &to, 0, c.KillPriv, AttrResult{More: done < length, Done: done}, dst)
+	return written(tx, &to, 0, c.KillPriv, AttrResult{More: done < length, Done: c.Base + done}, dst)
 }
 
 // sourceExtents returns the extents of ino in [off, end), cut to it, as many

@@ -20,7 +20,7 @@ const (
 	KindLock
 	KindUnlock
 	KindReleaseClient
-	KindReleaseNode
+	_ // was ReleaseNode
 	KindReleaseUnlinked
 	KindReap
 	KindPutReplicaSet
@@ -28,6 +28,9 @@ const (
 	KindTouch
 	KindSetXattr
 	KindRemoveXattr
+	KindPutState
+	KindPutStates
+	KindDropStates
 )
 
 // Format makes the volume's root directory. It is the first command of a
@@ -64,6 +67,10 @@ type Create struct {
 	Gen          uint32 // random; never 0
 	Target       string // of a symbolic link
 	Major, Minor uint32
+	// Open, if it is not nil, is recorded with the file. One that exists is
+	// opened only if its mode allows Open.Access and no open conflicts
+	// (ESHARE); then nothing of it is changed.
+	Open *State
 }
 
 // A CreateResult is what Create returns.
@@ -192,6 +199,9 @@ type Clone struct {
 	SrcOff, DstOff uint64
 	Len            uint64
 	KillPriv       bool // as in CommitExtents
+	// Base is what earlier steps of the same operation have cloned: the
+	// result's Done counts it, too.
+	Base uint64
 }
 
 // A LockOwner names who holds a byte-range lock, across front-ends and their
@@ -204,11 +214,11 @@ type LockOwner [16]byte
 type Lock struct {
 	Ino        cluster.Ino
 	Owner      LockOwner
-	Client     uint64 // the front-end's number for the client, for ReleaseClient
+	Client     uint64 // whose it is, for ReleaseClient
 	Wire       []byte // what LOCK4denied shows of the owner: opaque, at most 1024 bytes
 	Start, End uint64
 	Exclusive  bool
-	Reclaim    bool // after a restart of the front-end: only own locks of its earlier writers, or none, may be there
+	State      *State // recorded with the lock, if it is not nil
 }
 
 // Unlock releases the owner's locks on [Start, End].
@@ -227,24 +237,79 @@ type LockResult struct {
 type LockInfo struct {
 	Ino        cluster.Ino
 	Owner      LockOwner
-	Writer     cluster.WriterID // the front-end through which it is held
+	Writer     cluster.WriterID // the front-end through which it was taken
 	Client     uint64
 	Wire       []byte
 	Start, End uint64 // inclusive
 	Exclusive  bool
 }
 
-// ReleaseClient drops the locks that Client holds through the envelope's
-// writer, on Ino, or everywhere if Ino is 0.
+// ReleaseClient drops the locks and states of Client, on Ino, or everywhere if
+// Ino is 0: a bounded number of them. Its result says whether there are more.
 type ReleaseClient struct {
 	Client uint64
 	Ino    cluster.Ino
 }
 
-// ReleaseNode drops the locks of Node's fenced writers: its clients had their
-// time to reclaim them.
-type ReleaseNode struct {
-	Node cluster.NodeID
+// A ReleaseClientResult is what ReleaseClient returns.
+type ReleaseClientResult struct {
+	More bool
+}
+
+// A StateID is the part of an NFS stateid that names a state (stateid4.other).
+type StateID [12]byte
+
+// The kinds of states. Share reservations are decided between opens.
+const (
+	StateOpen uint8 = iota
+	StateLock
+)
+
+// The bits of State.Access and Deny (OPEN4_SHARE_ACCESS_*, _DENY_*).
+const (
+	ShareRead  uint8 = 1
+	ShareWrite uint8 = 2
+)
+
+// A State is an open or a lock state that outlives its front-end.
+type State struct {
+	Other        StateID
+	Kind         uint8
+	Client       uint64
+	Access, Deny uint8
+	Owner        []byte    // as the client calls the owner, at most 1024 bytes
+	Digest       LockOwner // of StateLock: the Owner of its locks
+}
+
+// PutState records a state of a file, in place of the one with its Other.
+// ESHARE if it conflicts with another one.
+type PutState struct {
+	Ino   cluster.Ino
+	State State
+}
+
+// A FileStates is a file and opens of it.
+type FileStates struct {
+	Ino    cluster.Ino
+	States []State
+}
+
+// PutStates records opens of unlinked files that were granted without being
+// recorded, which the envelope's writer holds the files for, and ends its hold.
+// A file that is gone, or that it does not hold, is passed over.
+type PutStates struct {
+	Files []FileStates
+}
+
+// A StateRef names a state of a file.
+type StateRef struct {
+	Ino   cluster.Ino
+	Other StateID
+}
+
+// DropStates deletes states, those that are there.
+type DropStates struct {
+	Refs []StateRef
 }
 
 // ReleaseUnlinked says that the envelope's writer has none of Inos open any

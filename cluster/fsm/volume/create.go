@@ -25,6 +25,9 @@ func (c *Create) check() cluster.Errno {
 	case len(c.Target) > cluster.MaxSymlink:
 		return cluster.ENAMETOOLONG
 	}
+	if c.Open != nil && (!c.Open.valid() || c.Open.Kind != StateOpen || c.Type != cluster.TypeRegular) {
+		return cluster.EINVAL
+	}
 	return checkSetAttr(&c.Attr)
 }
 
@@ -62,6 +65,9 @@ func applyCreate(tx *fsm.Tx, _ *fsm.Envelope, c *Create, dst []byte) ([]byte, cl
 	storeRecord(tx, &rec)
 	storeInode(tx, &n)
 	addUsage(tx, 0, 1)
+	if c.Open != nil {
+		putState(tx, n.Ino, c.Open)
+	}
 	before := dir.Change
 	dir.Entries++
 	if n.Type == cluster.TypeDirectory {
@@ -89,6 +95,9 @@ func createExisting(tx *fsm.Tx, c *Create, dir *inode, e *Dirent, dst []byte) ([
 			return dst, cluster.EEXIST
 		}
 		// The same request once more: it gets what it got.
+		if errno := c.open(tx, &n.Attr, true); errno != cluster.OK {
+			return dst, errno
+		}
 		res.Attr, res.Created, res.Set = n.Attr, true, c.Attr.Mask
 		return res.AppendTo(dst), cluster.OK
 	}
@@ -100,6 +109,9 @@ func createExisting(tx *fsm.Tx, c *Create, dir *inode, e *Dirent, dst []byte) ([
 		// Linux looks at the object itself, and opens devices and FIFOs on its
 		// own, when it is told that an open met a symbolic link.
 		return dst, cluster.ESYMLINK
+	}
+	if errno := c.open(tx, &n.Attr, false); errno != cluster.OK {
+		return dst, errno
 	}
 	if c.Attr.Mask&cluster.SetSize != 0 && c.Attr.Size == 0 {
 		if !Allowed(&n.Attr, &c.Cred, MayWrite) {
@@ -117,6 +129,27 @@ func createExisting(tx *fsm.Tx, c *Create, dir *inode, e *Dirent, dst []byte) ([
 	}
 	res.Attr = n.Attr
 	return res.AppendTo(dst), cluster.OK
+}
+
+// open records c's open of a file that exists. made: by c itself, whose user
+// may open it whatever the mode says.
+func (c *Create) open(tx *fsm.Tx, a *cluster.Attr, made bool) cluster.Errno {
+	if c.Open == nil {
+		return cluster.OK
+	}
+	if !made && !mayOpen(a, &c.Cred, c.Open.Access) {
+		return cluster.EACCES
+	}
+	return recordState(tx, a.Ino, c.Open)
+}
+
+// mayOpen reports whether cred may open a file for access. Who may execute it
+// may read it, to execute it.
+func mayOpen(a *cluster.Attr, cred *cluster.Cred, access uint8) bool {
+	if access&ShareRead != 0 && !Allowed(a, cred, MayRead) && !Allowed(a, cred, MayExec) {
+		return false
+	}
+	return access&ShareWrite == 0 || Allowed(a, cred, MayWrite)
 }
 
 // newInode returns what c makes in dir, without a number, and which of the

@@ -87,7 +87,7 @@ func (e *dataEnv) replay() {
 	}
 	dump := func(m *fsm.Machine) map[string]string {
 		d := make(map[string]string)
-		m.Reader().Ascend([]byte{'!'}, []byte{'Z' + 1}, func(key, value []byte) bool {
+		m.Reader().Ascend([]byte{'!'}, []byte{'z' + 1}, func(key, value []byte) bool {
 			d[string(key)] = string(value)
 			return true
 		})
@@ -141,6 +141,19 @@ func (e *dataEnv) create(name string) cluster.Ino {
 		e.t.Fatalf("create: %v", err)
 	}
 	return r.Attr.Ino
+}
+
+// releaseClient repeats ReleaseClient until it is done, and returns how often.
+func (e *dataEnv) releaseClient(client uint64, ino cluster.Ino) (steps int) {
+	e.t.Helper()
+	for more := true; more; steps++ {
+		r, err := DecodeReleaseClientResult(e.must("", ReleaseClient{Client: client, Ino: ino}))
+		if err != nil {
+			e.t.Fatalf("release client: %v", err)
+		}
+		more = r.More
+	}
+	return steps
 }
 
 // set makes a writable replica set.

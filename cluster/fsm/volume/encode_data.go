@@ -97,6 +97,12 @@ func (c *Punch) decode(d *codec.Dec) {
 	c.KillPriv = d.Bool()
 }
 
+// The flags of an encoded Clone.
+const (
+	cloneKillPriv byte = 1
+	cloneBase     byte = 2 // Base follows
+)
+
 // Kind returns KindClone.
 func (Clone) Kind() fsm.Kind { return KindClone }
 
@@ -107,7 +113,14 @@ func (c Clone) AppendTo(dst []byte) []byte {
 	dst = codec.AppendUvarint(dst, c.SrcOff)
 	dst = codec.AppendUvarint(dst, c.DstOff)
 	dst = codec.AppendUvarint(dst, c.Len)
-	return codec.AppendBool(dst, c.KillPriv)
+	var flags byte
+	if c.KillPriv {
+		flags |= cloneKillPriv
+	}
+	if c.Base == 0 {
+		return append(dst, flags)
+	}
+	return codec.AppendUvarint(append(dst, flags|cloneBase), c.Base)
 }
 
 func (c *Clone) decode(d *codec.Dec) {
@@ -116,7 +129,14 @@ func (c *Clone) decode(d *codec.Dec) {
 	c.SrcOff = d.Uvarint()
 	c.DstOff = d.Uvarint()
 	c.Len = d.Uvarint()
-	c.KillPriv = d.Bool()
+	flags := d.Uint8()
+	c.KillPriv = flags&cloneKillPriv != 0
+	if flags&cloneBase != 0 {
+		c.Base = d.Uvarint()
+	}
+	if flags&^(cloneKillPriv|cloneBase) != 0 {
+		d.Fail()
+	}
 }
 
 // Kind returns KindReleaseUnlinked.

@@ -9,6 +9,10 @@ import (
 // maxWire is the most bytes that Lock.Wire has.
 const maxWire = 1024
 
+// lockState says that a state follows the encoded lock. 1 is taken: it was
+// Reclaim once.
+const lockState byte = 2
+
 // Kind returns KindLock.
 func (Lock) Kind() fsm.Kind { return KindLock }
 
@@ -21,10 +25,13 @@ func (c Lock) AppendTo(dst []byte) []byte {
 	dst = codec.AppendUvarint(dst, c.Start)
 	dst = codec.AppendUvarint(dst, c.End)
 	dst = codec.AppendBool(dst, c.Exclusive)
-	return codec.AppendBool(dst, c.Reclaim)
+	if c.State == nil {
+		return append(dst, 0)
+	}
+	return appendState(append(dst, lockState), c.State)
 }
 
-// decode leaves Wire aliasing the command.
+// decode leaves Wire and the state's Owner aliasing the command.
 func (c *Lock) decode(d *codec.Dec) {
 	c.Ino = cluster.Ino(d.Uvarint())
 	copy(c.Owner[:], d.Fixed(len(c.Owner)))
@@ -33,7 +40,14 @@ func (c *Lock) decode(d *codec.Dec) {
 	c.Start = d.Uvarint()
 	c.End = d.Uvarint()
 	c.Exclusive = d.Bool()
-	c.Reclaim = d.Bool()
+	switch d.Uint8() {
+	case 0:
+	case lockState:
+		c.State = new(State)
+		decodeState(d, c.State)
+	default:
+		d.Fail()
+	}
 }
 
 func appendLockInfo(dst []byte, l *LockInfo) []byte {
@@ -100,11 +114,3 @@ func (c *ReleaseClient) decode(d *codec.Dec) {
 	c.Client = d.Uint64()
 	c.Ino = cluster.Ino(d.Uvarint())
 }
-
-// Kind returns KindReleaseNode.
-func (ReleaseNode) Kind() fsm.Kind { return KindReleaseNode }
-
-// AppendTo appends the command's encoding to dst.
-func (c ReleaseNode) AppendTo(dst []byte) []byte { return codec.AppendString(dst, string(c.Node)) }
-
-func (c *ReleaseNode) decode(d *codec.Dec) { c.Node = cluster.NodeID(d.String(maxString)) }

@@ -45,6 +45,11 @@ var (
 	someOwner  = LockOwner{1, 15: 16}
 )
 
+var (
+	someOpen      = State{Other: StateID{1, 11: 2}, Client: 3, Access: 3, Deny: 1, Owner: []byte("o")}
+	someLockState = State{Other: StateID{2}, Kind: StateLock, Client: 4, Owner: []byte("lo"), Digest: someOwner}
+)
+
 // examples has each command and result with every member set.
 var examples = []struct {
 	value  appender
@@ -69,10 +74,15 @@ var examples = []struct {
 	}, decodeAs[CommitExtents]()},
 	{Punch{Ino: 1, Off: 2, Len: 3, Extend: true, KillPriv: true}, decodeAs[Punch]()},
 	{Clone{Src: 1, Dst: 2, SrcOff: 3, DstOff: 4, Len: 5, KillPriv: true}, decodeAs[Clone]()},
-	{Lock{Ino: 1, Owner: someOwner, Client: 2, Wire: []byte("w"), Start: 3, End: 1<<64 - 1, Exclusive: true, Reclaim: true}, decodeAs[Lock]()},
+	{Lock{Ino: 1, Owner: someOwner, Client: 2, Wire: []byte("w"), Start: 3, End: 1<<64 - 1, Exclusive: true}, decodeAs[Lock]()},
+	{Lock{Ino: 1, Owner: someOwner, Client: 2, Wire: []byte("w"), Start: 3, End: 4, State: &someLockState}, decodeAs[Lock]()},
+	{Create{Dir: 3, Name: "n", Type: cluster.TypeRegular, How: Exclusive, Verifier: 6, Gen: 7, Open: &someOpen}, decodeAs[Create]()},
+	{Clone{Src: 1, Dst: 2, SrcOff: 3, DstOff: 4, Len: 5, Base: 1 << 40}, decodeAs[Clone]()},
+	{PutState{Ino: 1, State: someLockState}, decodeAs[PutState]()},
+	{PutStates{Files: []FileStates{{Ino: 1, States: []State{someOpen, someLockState}}, {Ino: 2, States: []State{}}}}, decodeAs[PutStates]()},
+	{DropStates{Refs: []StateRef{{Ino: 1 << 40, Other: StateID{1}}, {Ino: 2}}}, decodeAs[DropStates]()},
 	{Unlock{Ino: 1, Owner: someOwner, Start: 3, End: 1<<64 - 1}, decodeAs[Unlock]()},
 	{ReleaseClient{Client: 1, Ino: 2}, decodeAs[ReleaseClient]()},
-	{ReleaseNode{Node: "n1"}, decodeAs[ReleaseNode]()},
 	{ReleaseUnlinked{Inos: []cluster.Ino{1, 1 << 40}}, decodeAs[ReleaseUnlinked]()},
 	{Reap{Max: 1}, decodeAs[Reap]()},
 	{PutReplicaSet{Set: someSetRep}, decodeAs[PutReplicaSet]()},
@@ -87,6 +97,7 @@ var examples = []struct {
 	{RenameResult{From: someChange, To: cluster.ChangeInfo{Before: 8, After: 9}, Attr: someAttr, Replaced: 4}, resultAs(DecodeRenameResult)},
 	{AttrResult{Attr: someAttr, More: true, Done: 5}, resultAs(DecodeAttrResult)},
 	{LockResult{Conflict: LockInfo{Ino: 1, Owner: someOwner, Writer: 2, Client: 3, Wire: []byte("w"), Start: 4, End: 5, Exclusive: true}}, resultAs(DecodeLockResult)},
+	{ReleaseClientResult{More: true}, resultAs(DecodeReleaseClientResult)},
 	{ReapResult{Freed: 1, More: true}, resultAs(DecodeReapResult)},
 	{PutReplicaSetResult{Set: someSetRep}, resultAs(DecodePutReplicaSetResult)},
 	{XattrResult{Change: someChange}, resultAs(DecodeXattrResult)},
@@ -112,7 +123,10 @@ func TestEncode(t *testing.T) {
 			kinds[b.Kind()] = true
 		}
 	}
-	for kind := KindFormat; kind <= KindRemoveXattr; kind++ {
+	for kind := KindFormat; kind <= KindDropStates; kind++ {
+		if kind == KindReleaseClient+1 { // was ReleaseNode
+			continue
+		}
 		if !kinds[kind] {
 			t.Errorf("no example of kind %d", kind)
 		}

@@ -22,6 +22,9 @@ func (c *Format) decode(d *codec.Dec) {
 	c.Mode = d.Uvarint32()
 }
 
+// createOpen in an encoded CreateHow says that Create has an Open, at its end.
+const createOpen byte = 0x80
+
 // Kind returns KindCreate.
 func (Create) Kind() fsm.Kind { return KindCreate }
 
@@ -30,7 +33,11 @@ func (c Create) AppendTo(dst []byte) []byte {
 	dst = appendCred(dst, &c.Cred)
 	dst = codec.AppendUvarint(dst, uint64(c.Dir))
 	dst = codec.AppendString(dst, c.Name)
-	dst = append(dst, byte(c.Type), byte(c.How))
+	how := byte(c.How) &^ createOpen
+	if c.Open != nil {
+		how |= createOpen
+	}
+	dst = append(dst, byte(c.Type), how)
 	if c.How == Exclusive {
 		dst = codec.AppendUint64(dst, c.Verifier)
 	}
@@ -43,6 +50,9 @@ func (c Create) AppendTo(dst []byte) []byte {
 		dst = codec.AppendUvarint(dst, uint64(c.Major))
 		dst = codec.AppendUvarint(dst, uint64(c.Minor))
 	}
+	if c.Open != nil {
+		dst = appendState(dst, c.Open)
+	}
 	return dst
 }
 
@@ -51,7 +61,8 @@ func (c *Create) decode(d *codec.Dec) {
 	c.Dir = cluster.Ino(d.Uvarint())
 	c.Name = d.String(maxString)
 	c.Type = cluster.FileType(d.Uint8())
-	if c.How = CreateHow(d.Uint8()); c.How == Exclusive {
+	how := d.Uint8()
+	if c.How = CreateHow(how &^ createOpen); c.How == Exclusive {
 		c.Verifier = d.Uint64()
 	}
 	decodeSetAttr(d, &c.Attr)
@@ -62,6 +73,10 @@ func (c *Create) decode(d *codec.Dec) {
 	case cluster.TypeBlock, cluster.TypeChar:
 		c.Major = d.Uvarint32()
 		c.Minor = d.Uvarint32()
+	}
+	if how&createOpen != 0 {
+		c.Open = new(State)
+		decodeState(d, c.Open)
 	}
 }
 

@@ -53,6 +53,8 @@ func FuzzRecords(f *testing.F) {
 		_, _, _ = parseSetBlobKey(key)
 		_, _ = parseHolderKey(key)
 		_, _, _ = parseUnlinkedKey(key)
+		_, _, _, _ = parseClientStateKey(key)
+		_, _, _ = decodeStored(key, val)
 		_, _ = decodeLock(key, val)
 		_, _ = decodeBlob(1, val)
 		_, _ = decodeGarbage(val)

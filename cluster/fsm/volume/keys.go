@@ -20,6 +20,7 @@ const (
 	prefixGarbage  = 'G' // set blob
 	prefixSet      = 'P' // set
 	prefixLock     = 'L' // ino start …
+	prefixState    = 'O' // ino other
 	prefixUnlinked = 'U' // ino
 	prefixUsage    = 'Q' // kind id
 )

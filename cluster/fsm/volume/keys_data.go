@@ -61,17 +61,13 @@ func appendLockKey(dst []byte, ino cluster.Ino, start uint64, owner *LockOwner) 
 }
 
 // The locks of inode 0, which is none, are an index of all locks by who
-// holds them: writer client ino start owner.
-func appendHolderBound(dst []byte, w cluster.WriterID) []byte {
-	return codec.AppendUint32(appendLockBound(dst, 0), uint32(w))
-}
-
-func appendClientBound(dst []byte, w cluster.WriterID, client uint64) []byte {
-	return codec.AppendUint64(appendHolderBound(dst, w), client)
+// holds them: client ino start owner.
+func appendClientLocks(dst []byte, client uint64) []byte {
+	return codec.AppendUint64(appendLockBound(dst, 0), client)
 }
 
 func appendHolderKey(dst []byte, l *LockInfo) []byte {
-	dst = codec.AppendUint64(appendClientBound(dst, l.Writer, l.Client), uint64(l.Ino))
+	dst = codec.AppendUint64(appendClientLocks(dst, l.Client), uint64(l.Ino))
 	dst = codec.AppendUint64(dst, l.Start)
 	return append(dst, l.Owner[:]...)
 }
@@ -81,7 +77,6 @@ func parseHolderKey(key []byte) (l LockInfo, ok bool) {
 	d := codec.NewDec(key)
 	d.Uint8()
 	d.Uint64()
-	l.Writer = cluster.WriterID(d.Uint32())
 	l.Client = d.Uint64()
 	l.Ino = cluster.Ino(d.Uint64())
 	l.Start = d.Uint64()

@@ -5,14 +5,12 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
-	"github.com/hawserfs/hawser/cluster/fsm/codec"
 )
 
 func init() {
 	register(KindLock, command(applyLock))
 	register(KindUnlock, command(applyUnlock))
 	register(KindReleaseClient, command(applyReleaseClient))
-	register(KindReleaseNode, command(applyReleaseNode))
 }
 
 // maxLocks is the most locks on one inode.
@@ -28,7 +26,7 @@ func (l *LockInfo) touches(start, end uint64) bool {
 
 // same reports whether l and o, of one owner, may be one lock.
 func (l *LockInfo) same(o *LockInfo) bool {
-	return l.Exclusive == o.Exclusive && l.Writer == o.Writer && l.Client == o.Client && string(l.Wire) == string(o.Wire)
+	return l.Exclusive == o.Exclusive && l.Client == o.Client && string(l.Wire) == string(o.Wire)
 }
 
 // conflicts reports whether l keeps o from being granted.
@@ -70,8 +68,7 @@ func carve(tx *fsm.Tx, l *LockInfo, start, end uint64) {
 // applyLock runs Lock as POSIX has it: the owner's own locks in the range give
 // way, and locks of one kind that touch become one.
 func applyLock(tx *fsm.Tx, env *fsm.Envelope, c *Lock, dst []byte) ([]byte, cluster.Errno) {
-	w, ok := tx.Writer(env.Writer)
-	if !ok || c.Start > c.End || len(c.Wire) > maxWire {
+	if c.Start > c.End || len(c.Wire) > maxWire {
 		return dst, cluster.EINVAL
 	}
 	if _, errno := loadFile(tx, c.Ino); errno != cluster.OK {
@@ -96,19 +93,19 @@ func applyLock(tx *fsm.Tx, env *fsm.Envelope, c *Lock, dst []byte) ([]byte, clus
 		return dst, cluster.ELOCKED
 	}
 	own := ownLocks(tx, &l)
-	if c.Reclaim && on(ruleReclaim) {
-		for i := range own {
-			if own[i].overlaps(l.Start, l.End) && !reclaims(tx, &w, own[i].Writer) {
-				return dst, cluster.ECONFLICT
-			}
-		}
-	}
 	// A lock that splits another of its owner makes two more.
 	if locks+2 > maxLocks {
 		return dst, cluster.ENOSPC
 	}
+	if c.State != nil {
+		if errno := recordState(tx, c.Ino, c.State); errno != cluster.OK {
+			return dst, errno
+		}
+	}
+	freed := false
 	for i := range own {
 		o := &own[i]
+		freed = freed || o.Exclusive && !l.Exclusive
 		switch {
 		case o.same(&l):
 			deleteLock(tx, o)
@@ -118,17 +115,10 @@ func applyLock(tx *fsm.Tx, env *fsm.Envelope, c *Lock, dst []byte) ([]byte, clus
 		}
 	}
 	putLock(tx, &l)
-	return dst, cluster.OK
-}
-
-// reclaims reports whether w may take over what was held through holder: its
-// own, or an earlier incarnation of the same front-end.
-func reclaims(tx *fsm.Tx, w *fsm.Writer, holder cluster.WriterID) bool {
-	if holder == w.ID {
-		return true
+	if freed {
+		tx.Emit(EventUnlocked{Ino: c.Ino})
 	}
-	h, known := tx.Writer(holder)
-	return !known || h.Fenced && h.Node == w.Node
+	return dst, cluster.OK
 }
 
 // applyUnlock runs Unlock. There is nothing to unlock on an inode that is gone.
@@ -137,59 +127,15 @@ func applyUnlock(tx *fsm.Tx, _ *fsm.Envelope, c *Unlock, dst []byte) ([]byte, cl
 		return dst, cluster.EINVAL
 	}
 	own := ownLocks(tx, &LockInfo{Ino: c.Ino, Owner: c.Owner, Start: c.Start, End: c.End})
+	freed := false
 	for i := range own {
 		if o := &own[i]; o.overlaps(c.Start, c.End) {
 			carve(tx, o, c.Start, c.End)
+			freed = true
 		}
 	}
-	return dst, cluster.OK
-}
-
-// applyReleaseClient runs ReleaseClient.
-func applyReleaseClient(tx *fsm.Tx, env *fsm.Envelope, c *ReleaseClient, dst []byte) ([]byte, cluster.Errno) {
-	lower := appendClientBound(nil, env.Writer, c.Client)
-	if c.Ino != 0 {
-		lower = codec.AppendUint64(lower, uint64(c.Ino))
+	if freed {
+		tx.Emit(EventUnlocked{Ino: c.Ino})
 	}
-	releaseLocks(tx, lower)
 	return dst, cluster.OK
-}
-
-// applyReleaseNode runs ReleaseNode: locks and held inodes alike.
-func applyReleaseNode(tx *fsm.Tx, _ *fsm.Envelope, c *ReleaseNode, dst []byte) ([]byte, cluster.Errno) {
-	for w := cluster.WriterID(0); ; w++ {
-		// The next writer that holds a lock.
-		found := false
-		tx.Ascend(appendHolderBound(nil, w), appendLockBound(nil, 1), func(key, _ []byte) bool {
-			l, ok := parseHolderKey(key)
-			if !ok {
-				damaged("the lock index of writer", uint64(w))
-			}
-			w, found = l.Writer, true
-			return false
-		})
-		if !found {
-			break
-		}
-		if h, known := tx.Writer(w); !known || h.Fenced && h.Node == c.Node {
-			releaseLocks(tx, appendHolderBound(nil, w))
-		}
-		if w == math.MaxUint32 {
-			break
-		}
-	}
-	releaseHeld(tx, c.Node)
-	return dst, cluster.OK
-}
-
-// releaseLocks deletes the locks whose index keys begin with prefix.
-func releaseLocks(tx *fsm.Tx, prefix []byte) {
-	tx.Ascend(prefix, codec.AppendUpper(nil, prefix), func(key, _ []byte) bool {
-		l, ok := parseHolderKey(key)
-		if !ok {
-			damaged("the lock index of writer", uint64(l.Writer))
-		}
-		deleteLock(tx, &l)
-		return true
-	})
 }

@@ -13,7 +13,6 @@ import (
 // byteLock is what the model has of one byte for one owner.
 type byteLock struct {
 	held, exclusive bool
-	writer          string
 	client          uint64
 }
 
@@ -30,7 +29,6 @@ func TestLocksModel(t *testing.T) {
 		defer e.close()
 		e.open("a", "n1")
 		e.open("b", "n2")
-		fenced := map[string]string{} // writer: node
 		names := []string{"a", "b"}
 		ino := e.create("f")
 		var cells [lockOwners][lockBytes]byteLock
@@ -78,7 +76,7 @@ func TestLocksModel(t *testing.T) {
 					t.Fatalf("lock: %v", err)
 				}
 				for i := from; i <= to; i++ {
-					cells[owner][i] = byteLock{true, l.Exclusive, by, client}
+					cells[owner][i] = byteLock{true, l.Exclusive, client}
 				}
 			case 0, 1, 2:
 				e.must(by, Unlock{Ino: ino, Owner: LockOwner{byte(owner)}, Start: start, End: end})
@@ -86,38 +84,23 @@ func TestLocksModel(t *testing.T) {
 					cells[owner][i] = byteLock{}
 				}
 			case 3:
-				e.must(by, ReleaseClient{Client: client, Ino: cluster.Ino(rapid.SampledFrom([]uint64{0, uint64(ino)}).Draw(t, "ino"))})
-				each(&cells, func(c *byteLock) bool { return c.writer == by && c.client == client })
+				e.releaseClient(client, rapid.SampledFrom([]cluster.Ino{0, ino}).Draw(t, "ino"))
+				each(&cells, func(c *byteLock) bool { return c.client == client })
 			case 4:
-				// The front-end restarts: its locks stay until ReleaseNode.
-				node := map[string]string{"a": "n1", "b": "n2"}[by[:1]]
-				fenced[by] = node
+				// The front-end restarts. Locks are their clients', and stay.
 				next := by[:1] + string(rune('0'+step%10)) + string(rune('0'+step/10))
-				e.open(next, node)
+				e.open(next, map[string]string{"a": "n1", "b": "n2"}[by[:1]])
 				for i := range names {
 					if names[i] == by {
 						names[i] = next
 					}
-				}
-			case 5:
-				node := rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")
-				e.must("", ReleaseNode{Node: cluster.NodeID(node)})
-				each(&cells, func(c *byteLock) bool { return fenced[c.writer] == node })
-				if e.view.NodeLocks(cluster.NodeID(node)) {
-					t.Fatalf("node %s has locks left", node)
 				}
 			}
 			var got [lockOwners][lockBytes]byteLock
 			e.view.Locks(ino, func(l *LockInfo) bool {
 				for i := range lockBytes {
 					if l.overlaps(uint64(i), uint64(i)) {
-						by := ""
-						for n, w := range e.writers {
-							if w.id == l.Writer {
-								by = n
-							}
-						}
-						got[l.Owner[0]][i] = byteLock{true, l.Exclusive, by, l.Client}
+						got[l.Owner[0]][i] = byteLock{true, l.Exclusive, l.Client}
 					}
 				}
 				return true
@@ -172,38 +155,6 @@ func TestLocksMerge(t *testing.T) {
 	e.check()
 }
 
-// TestReclaim: after a restart of the front-end its clients take their locks
-// over; nobody else got them meanwhile; what is not reclaimed goes.
-func TestReclaim(t *testing.T) {
-	e := newData(t)
-	defer e.close()
-	e.open("a", "n1")
-	e.open("b", "n2")
-	ino := e.create("f")
-	lock := Lock{Ino: ino, Owner: LockOwner{1}, Client: 5, Start: 0, End: 99, Exclusive: true}
-	e.must("a", lock)
-	e.must("a", Lock{Ino: ino, Owner: LockOwner{2}, Client: 6, Start: 200, End: 299, Exclusive: true})
-	e.open("a2", "n1")
-	other := Lock{Ino: ino, Owner: LockOwner{3}, Client: 7, Start: 50, End: 250, Exclusive: true}
-	if _, err := e.apply("b", other); !errors.Is(err, cluster.ELOCKED) {
-		t.Fatalf("a lock that waits for its reclaim was given away: %v", err)
-	}
-	lock.Reclaim, lock.Client = true, 50
-	e.must("a2", lock)
-	e.must("a2", lock) // again
-	e.must("a2", ReleaseNode{Node: "n1"})
-	other.Start = 100
-	e.must("b", other)
-	other.Start = 99
-	if _, err := e.apply("b", other); !errors.Is(err, cluster.ELOCKED) {
-		t.Fatalf("a reclaimed lock was given away: %v", err)
-	}
-	// The client's number is the new front-end's now.
-	e.must("a2", ReleaseClient{Client: 50})
-	e.must("b", other)
-	e.check()
-}
-
 func TestLockRefusals(t *testing.T) {
 	e := newData(t)
 	defer e.close()
@@ -216,7 +167,6 @@ func TestLockRefusals(t *testing.T) {
 		want error
 	}{
 		{"ends before it starts", "a", Lock{Ino: ino, Start: 5, End: 4}, cluster.EINVAL},
-		{"no writer", "", Lock{Ino: ino, End: 4}, cluster.EINVAL},
 		{"no inode", "a", Lock{Ino: 99, End: 4}, cluster.ESTALE},
 		{"directory", "a", Lock{Ino: 1, End: 4}, cluster.EISDIR},
 		{"long owner", "a", Lock{Ino: ino, Wire: make([]byte, maxWire+1)}, cluster.EINVAL},

@@ -151,15 +151,8 @@ func lookAtHeld(tx *fsm.Tx, at *cluster.Ino) {
 		}
 		looked++
 		holders = appendHolders(holders[:0], ino, val)
-		refreshHolders(tx, ino, holders, func(w fsm.Writer) bool { return holdExpired(tx, w) })
+		refreshHolders(tx, ino, holders)
 		return true
 	})
 	*at = next
-}
-
-// holdExpired reports whether the clients of a fenced writer have had their
-// time to reclaim: its node has opened none since, or long ago.
-func holdExpired(tx *fsm.Tx, w fsm.Writer) bool {
-	heir, ok := liveWriter(tx, w.Node)
-	return !ok || tx.Time() > heir.Opened+reclaimTime
 }

@@ -19,8 +19,9 @@ const (
 	ruleRetire                      // a set with blobs is not retired
 	ruleSetEpoch                    // a set changes only from its present epoch
 	ruleConflict                    // locks of different owners exclude each other
-	ruleReclaim                     // only locks of an earlier incarnation are reclaimed
+	ruleShare                       // opens do not conflict with what others deny
 	ruleHeld                        // an unlinked file stays while a writer may have it open
+	ruleStates                      // … and while a state of it is recorded
 	ruleReaped                      // nothing is added to a file that is being reaped
 )
 

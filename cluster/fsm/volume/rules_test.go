@@ -19,8 +19,8 @@ func errOf(_ []byte, err error) error { return err }
 func TestRules(t *testing.T) {
 	var set ReplicaSet
 	var ino cluster.Ino
-	lock := func(owner byte, start, end uint64, excl, reclaim bool) Lock {
-		return Lock{Ino: ino, Owner: LockOwner{owner}, Client: 1, Start: start, End: end, Exclusive: excl, Reclaim: reclaim}
+	lock := func(owner byte, start, end uint64, excl bool) Lock {
+		return Lock{Ino: ino, Owner: LockOwner{owner}, Client: 1, Start: start, End: end, Exclusive: excl}
 	}
 	for _, c := range []struct {
 		name string
@@ -97,13 +97,24 @@ func TestRules(t *testing.T) {
 			return errOf(e.apply("", PutReplicaSet{Set: set}))
 		}, cluster.ECONFLICT},
 		{"conflicting lock", ruleConflict, func(e *dataEnv) error {
-			e.must("a", lock(1, 0, 10, false, false))
-			return errOf(e.apply("b", lock(2, 10, 20, true, false)))
+			e.must("a", lock(1, 0, 10, false))
+			return errOf(e.apply("b", lock(2, 10, 20, true)))
 		}, cluster.ELOCKED},
-		{"reclaim of a live front-end's lock", ruleReclaim, func(e *dataEnv) error {
-			e.must("a", lock(1, 0, 10, true, false))
-			return errOf(e.apply("b", lock(1, 0, 10, true, true)))
-		}, cluster.ECONFLICT},
+		{"open of what is denied", ruleShare, func(e *dataEnv) error {
+			e.must("a", PutState{Ino: ino, State: State{Other: StateID{1}, Access: ShareRead, Deny: ShareWrite}})
+			return errOf(e.apply("b", PutState{Ino: ino, State: State{Other: StateID{2}, Access: ShareWrite}}))
+		}, cluster.ESHARE},
+		{"reaped while an open is recorded", ruleStates, func(e *dataEnv) error {
+			e.must("a", PutState{Ino: ino, State: State{Other: StateID{1}, Access: ShareWrite}})
+			e.must("a", Remove{Dir: cluster.RootIno, Name: "f"})
+			e.must("a", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
+			e.must("b", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
+			e.must("", Reap{Max: 100})
+			if _, ok := e.view.Inode(ino); !ok {
+				return errors.New("gone")
+			}
+			return nil
+		}, nil},
 		{"reaped while open", ruleHeld, func(e *dataEnv) error {
 			e.must("a", Remove{Dir: cluster.RootIno, Name: "f"})
 			e.must("a", ReleaseUnlinked{Inos: []cluster.Ino{ino}})

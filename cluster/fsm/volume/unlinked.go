@@ -14,9 +14,9 @@ func init() {
 	register(KindReap, command(applyReap))
 }
 
-// EventUnlinked tells front-ends that the last name of a file is gone, or
-// that they took over who may have it open from their earlier incarnation.
-// Each answers with ReleaseUnlinked once it has the file not open (any more).
+// EventUnlinked tells front-ends that the last name of a file is gone. Each
+// answers with PutStates, which records the opens that it knows of, or with
+// ReleaseUnlinked if it has the file not open (any more).
 type EventUnlinked struct {
 	Ino cluster.Ino
 }
@@ -26,29 +26,26 @@ type EventUnlinked struct {
 type EventReapable struct{}
 
 const (
-	// reclaimTime is how long a front-end that has restarted may take to have
-	// its clients reclaim their opens. What its earlier incarnation held is
-	// kept for so long, unless ReleaseNode says that they are done.
-	reclaimTime = cluster.Time(5 * time.Minute)
+	// holdTime is how long a file is kept for a writer that was fenced before
+	// it said whether it had the file open: whoever serves its clients then
+	// records their opens as they come back.
+	holdTime = cluster.Time(time.Hour)
 	// maxLook is how many held inodes one Reap looks at.
 	maxLook = 1024
 	// maxReap bounds Reap.Max.
 	maxReap = 16384
 )
 
-// unlink is called for a regular file whose last name is gone: it stays until
-// no front-end has it open. The caller stores a.
+// unlink is called for a regular file whose last name is gone: it stays as
+// long as a state of it is recorded, or a front-end may have it open. The
+// caller stores a.
 func unlink(tx *fsm.Tx, a *cluster.Attr) cluster.Errno {
 	live := tx.LiveWriters()
-	if len(live) == 0 {
-		setReady(tx, a.Ino)
-		return cluster.OK
-	}
 	holders := make([]cluster.WriterID, len(live))
 	for i := range live {
 		holders[i] = live[i].ID
 	}
-	setHeld(tx, a.Ino, holders)
+	setHolders(tx, a.Ino, holders)
 	tx.Emit(EventUnlinked{Ino: a.Ino})
 	return cluster.OK
 }
@@ -99,9 +96,10 @@ func appendHolders(dst []cluster.WriterID, ino cluster.Ino, val []byte) []cluste
 	return dst
 }
 
-// setHolders stores what is left of the holders of an inode.
+// setHolders stores the writers that may have an unlinked inode open: it is
+// held by them, and by its states.
 func setHolders(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID) {
-	if len(holders) > 0 {
+	if len(holders) > 0 || on(ruleStates) && hasStates(tx, ino) {
 		setHeld(tx, ino, holders)
 		return
 	}
@@ -109,77 +107,64 @@ func setHolders(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID) {
 	setReady(tx, ino)
 }
 
+// settleHeld makes an inode ready to be reaped if it is unlinked, a state was
+// the last that held it, and the state is gone.
+func settleHeld(tx *fsm.Tx, ino cluster.Ino) {
+	if holders, held := holdersOf(tx, ino); held && len(holders) == 0 {
+		setHolders(tx, ino, nil)
+	}
+}
+
+// holdersOf returns the writers that hold an inode, and whether it is held.
+func holdersOf(r fsm.Reader, ino cluster.Ino) (holders []cluster.WriterID, held bool) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	val, ok := r.Get(s.val[:0], appendUnlinkedKey(s.key[:0], unlinkedHeld, ino))
+	s.val = val[:0]
+	if !ok {
+		return nil, false
+	}
+	return appendHolders(nil, ino, val), true
+}
+
+// holds reports whether a writer is among those that hold an inode.
+func holds(r fsm.Reader, ino cluster.Ino, w cluster.WriterID) bool {
+	holders, _ := holdersOf(r, ino)
+	return slices.Contains(holders, w)
+}
+
+// releaseHold ends a writer's hold of an inode, if it has one.
+func releaseHold(tx *fsm.Tx, ino cluster.Ino, w cluster.WriterID) {
+	holders, _ := holdersOf(tx, ino)
+	if i := slices.Index(holders, w); i >= 0 {
+		setHolders(tx, ino, slices.Delete(holders, i, i+1))
+	}
+}
+
 // applyReleaseUnlinked runs ReleaseUnlinked. An inode that is not held by the
 // writer is passed over: it may have been released before.
 func applyReleaseUnlinked(tx *fsm.Tx, env *fsm.Envelope, c *ReleaseUnlinked, dst []byte) ([]byte, cluster.Errno) {
-	var holders []cluster.WriterID
-	var buf []byte
 	for _, ino := range c.Inos {
-		val, ok := tx.Get(buf[:0], appendUnlinkedKey(nil, unlinkedHeld, ino))
-		if !ok {
-			continue
-		}
-		buf = val
-		holders = appendHolders(holders[:0], ino, val)
-		i := slices.Index(holders, env.Writer)
-		if i < 0 {
-			continue
-		}
-		setHolders(tx, ino, slices.Delete(holders, i, i+1))
+		releaseHold(tx, ino, env.Writer)
 	}
 	return dst, cluster.OK
 }
 
-// releaseHeld passes what the fenced writers of a node hold to the node's live
-// writer, which says what is really open; if there is none, it is released.
-func releaseHeld(tx *fsm.Tx, node cluster.NodeID) {
-	var holders []cluster.WriterID
-	tx.Ascend(appendUnlinkedBound(nil, unlinkedHeld), appendUnlinkedBound(nil, unlinkedReady), func(key, val []byte) bool {
-		_, ino, ok := parseUnlinkedKey(key)
-		if !ok {
-			damaged("the unlinked inode", uint64(ino))
-		}
-		holders = appendHolders(holders[:0], ino, val)
-		refreshHolders(tx, ino, holders, func(w fsm.Writer) bool { return w.Node == node })
-		return true
-	})
-}
-
-// refreshHolders passes what fenced writers hold, those for which gone is
-// true, to their node's live writer, or releases it.
-func refreshHolders(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID, gone func(fsm.Writer) bool) {
+// refreshHolders ends the holds of writers that are gone.
+func refreshHolders(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID) {
 	kept := holders[:0:0]
-	changed, passed := false, false
 	for _, id := range holders {
-		w, known := tx.Writer(id)
-		if on(ruleHeld) && known && !(w.Fenced && gone(w)) {
+		if w, known := tx.Writer(id); known && !holdExpired(&w, tx.Time()) {
 			kept = append(kept, id)
-			continue
-		}
-		changed = true
-		if !known {
-			continue
-		}
-		if heir, ok := liveWriter(tx, w.Node); ok && !slices.Contains(holders, heir.ID) && !slices.Contains(kept, heir.ID) {
-			kept = append(kept, heir.ID)
-			passed = true
 		}
 	}
-	if !changed {
-		return
-	}
-	setHolders(tx, ino, kept)
-	if passed {
-		tx.Emit(EventUnlinked{Ino: ino})
+	if len(kept) < len(holders) {
+		setHolders(tx, ino, kept)
 	}
 }
 
-// liveWriter returns a node's live writer; there is at most one.
-func liveWriter(tx *fsm.Tx, node cluster.NodeID) (fsm.Writer, bool) {
-	for _, w := range tx.LiveWriters() {
-		if w.Node == node {
-			return w, true
-		}
-	}
-	return fsm.Writer{}, false
+// holdExpired reports whether what a writer holds is given up: it was fenced
+// long ago.
+func holdExpired(w *fsm.Writer, now cluster.Time) bool {
+	return !on(ruleHeld) || w.Fenced && now > max(w.FencedAt, w.Opened)+holdTime
 }

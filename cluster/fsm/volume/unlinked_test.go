@@ -97,61 +97,47 @@ func TestUnlinkedRename(t *testing.T) {
 	e.check()
 }
 
-// TestUnlinkedRestart: what a front-end had open is kept for its clients when
-// it restarts, and passes to its next incarnation.
+// TestUnlinkedRestart: what a front-end may have had open when it was fenced is
+// kept for an hour, for whoever serves its clients then; its next incarnation
+// does not answer for it.
 func TestUnlinkedRestart(t *testing.T) {
 	e := newData(t)
 	defer e.close()
-	e.open("a", "n1")
-	ino, second := e.create("f"), e.create("g")
-	e.remove("", "f")
-	a2 := e.open("a2", "n1")
-	e.takeEvents()
-	if e.view.Reapable(e.now) || e.reap(10).Freed != 0 {
-		t.Fatal("reaped while clients reclaim")
-	}
-	e.remove("", "g") // after the restart: the new incarnation's
-	e.takeEvents()
-	e.must("a2", ReleaseNode{Node: "n1"})
-	if ev := e.takeEvents(); !slices.Equal(ev, []any{EventUnlinked{Ino: ino}}) {
-		t.Errorf("events %v", ev)
-	}
-	for _, i := range []cluster.Ino{ino, second} {
-		if h, _ := e.holders(i); !slices.Equal(h, []cluster.WriterID{a2.id}) {
-			t.Errorf("inode %d: holders %v", i, h)
-		}
-	}
-	e.check()
-	e.must("a2", ReleaseUnlinked{Inos: []cluster.Ino{ino, second}})
-	if r := e.reap(10); r.Freed != 2 || r.More {
-		t.Errorf("%+v", r)
-	}
-}
-
-// TestUnlinkedForgotten: if nobody says ReleaseNode, time does.
-func TestUnlinkedForgotten(t *testing.T) {
-	e := newData(t)
-	defer e.close()
-	e.open("a", "n1")
+	e.now = 1000
+	a := e.open("a", "n1")
 	e.open("b", "n2")
 	ino := e.create("f")
 	e.remove("", "f")
 	e.must("b", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
-	a2 := e.open("a2", "n1")
-	e.now += reclaimTime + 100
+	e.open("a2", "n1")
+	fenced := e.now
+	e.must("a2", ReleaseUnlinked{Inos: []cluster.Ino{ino}})
+	if h, _ := e.holders(ino); !slices.Equal(h, []cluster.WriterID{a.id}) {
+		t.Fatalf("holders %v", h)
+	}
+	e.now = fenced + holdTime - 100
+	if e.view.Reapable(e.now) || e.reap(10).Freed != 0 {
+		t.Fatal("reaped while clients may come back")
+	}
+	// A client has come back to its open, through the other front-end.
+	e.must("b", PutState{Ino: ino, State: State{Other: StateID{1}, Client: 1, Access: ShareRead}})
+	e.now = fenced + holdTime + 100
 	if !e.view.Reapable(e.now) {
 		t.Error("Reapable does not see it")
 	}
 	if r := e.reap(10); r.Freed != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("reaped while it is open: %+v", r)
 	}
-	if h, _ := e.holders(ino); !slices.Equal(h, []cluster.WriterID{a2.id}) {
+	if h, ok := e.holders(ino); len(h) != 0 || !ok {
 		t.Errorf("holders %v", h)
+	}
+	e.must("b", DropStates{Refs: []StateRef{{ino, StateID{1}}}})
+	if r := e.reap(10); r.Freed != 1 || r.More {
+		t.Errorf("%+v", r)
 	}
 }
 
-// TestUnlinkedDeadNode: a node that is fenced and does not come back holds
-// nothing. Held inodes are looked at a bounded number at a time.
+// TestUnlinkedDeadNode: what a fenced front-end holds is given up after an hour. Held inodes are looked at a bounded number at a time.
 func TestUnlinkedDeadNode(t *testing.T) {
 	e := newData(t)
 	defer e.close()
@@ -170,6 +156,7 @@ func TestUnlinkedDeadNode(t *testing.T) {
 	}
 	e.reap(1)
 	e.must("", fenceWriter(a.id))
+	e.now += holdTime + 100000
 	if !e.view.Reapable(e.now) {
 		t.Error("not reapable")
 	}

@@ -109,7 +109,8 @@ func (v View) Deletable(id cluster.BlobID) bool {
 // Unlinked is an inode without a name.
 type Unlinked struct {
 	Ino     cluster.Ino
-	Holders []cluster.WriterID // that may have it open; none: it can be reaped
+	Holders []cluster.WriterID // that may have it open and have not said so yet
+	Ready   bool               // it can be reaped; otherwise Holders or states hold it
 }
 
 // Unlinked calls fn for each inode without a name, until it returns false.
@@ -119,7 +120,7 @@ func (v View) Unlinked(fn func(u Unlinked) bool) {
 		if !ok {
 			damaged("the unlinked inode", uint64(ino))
 		}
-		u := Unlinked{Ino: ino}
+		u := Unlinked{Ino: ino, Ready: list == unlinkedReady}
 		if list == unlinkedHeld {
 			u.Holders = appendHolders(nil, ino, val)
 		}
@@ -127,29 +128,26 @@ func (v View) Unlinked(fn func(u Unlinked) bool) {
 	})
 }
 
+// Held reports whether an inode is without a name and not to be reaped: an open
+// of it is recorded, or a front-end may have it open.
+func (v View) Held(ino cluster.Ino) bool { return isHeld(v.Reader, ino) }
+
 // Reapable reports whether a Reap of time now would find anything to do: an
 // inode that can be reaped, or one whose holders are gone.
 func (v View) Reapable(now cluster.Time) bool {
 	if hasReady(v.Reader, loadReapCursor(v.Reader).ready) {
 		return true
 	}
-	fenced := make(map[cluster.WriterID]cluster.NodeID)
-	opened := make(map[cluster.NodeID]cluster.Time) // of live writers
+	expired := make(map[cluster.WriterID]bool)
 	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
-		if w.Fenced {
-			fenced[w.ID] = w.Node
-		} else {
-			opened[w.Node] = w.Opened
-		}
+		expired[w.ID] = holdExpired(&w, now)
 		return true
 	})
 	found := false
 	v.Unlinked(func(u Unlinked) bool {
 		for _, w := range u.Holders {
-			if node, ok := fenced[w]; ok {
-				at, heir := opened[node]
-				found = found || !heir || now > at+reclaimTime
-			}
+			gone, known := expired[w]
+			found = found || gone || !known
 		}
 		return !found
 	})
@@ -177,21 +175,4 @@ func (v View) Conflict(ino cluster.Ino, owner LockOwner, start, end uint64, excl
 		return true
 	})
 	return found, has
-}
-
-// NodeLocks reports whether fenced writers of node still have locks: those
-// that ReleaseNode drops.
-func (v View) NodeLocks(node cluster.NodeID) bool {
-	found := false
-	fsm.LoadWriters(v.Reader, func(w fsm.Writer) bool {
-		if w.Node == node && w.Fenced {
-			prefix := appendHolderBound(nil, w.ID)
-			v.Ascend(prefix, appendHolderBound(nil, w.ID+1), func(_, _ []byte) bool {
-				found = true
-				return false
-			})
-		}
-		return !found
-	})
-	return found
 }

@@ -1,0 +1,53 @@
+package vfs
+
+import "github.com/hawserfs/hawser/cluster/fsm/volume"
+
+// A StateID is the part of a stateid that names the state (stateid4.other).
+type StateID = volume.StateID
+
+// A StateKind says what a State is of.
+type StateKind uint8
+
+// The kinds of states.
+const (
+	StateOpen StateKind = iota
+	StateLock
+)
+
+// A State is a stateid that outlives its front-end. Share reservations are
+// decided between the states of kind StateOpen (RFC 8881 §9.7).
+type State struct {
+	Other        StateID
+	Kind         StateKind
+	Client       uint64    // whose it is, for ReleaseClient and ClientStates
+	Access, Deny uint8     // OPEN4_SHARE_ACCESS_* and _DENY_*: 1 read, 2 write
+	Owner        []byte    // the open- or lock-owner, at most 1024 bytes
+	Digest       LockOwner // of kind StateLock: the Owner of its Locks
+}
+
+// A Watcher hears of what happens to files, through whatever front-end. Its
+// methods are called one at a time for a volume, and must not call FS methods
+// that change anything.
+type Watcher interface {
+	// Unlinked says that f has lost its last name, and is open here. It
+	// returns the opens of f that this front-end has not replicated, which
+	// are recorded then, so that f lives while they do. Without any it is
+	// asked again, until f is closed.
+	Unlinked(f File) []State
+	// Unlocked says that locks on f, or states of f, were released: what
+	// waits for them may try again. It is called for f once, however many.
+	Unlocked(f File)
+}
+
+// The bits of State.Access and Deny.
+const (
+	ShareRead  = volume.ShareRead
+	ShareWrite = volume.ShareWrite
+)
+
+// Denies reports whether s keeps others from the access (AccessRead,
+// AccessModify and AccessExtend count).
+func (s *State) Denies(access uint32) bool {
+	return s.Deny&ShareRead != 0 && access&AccessRead != 0 ||
+		s.Deny&ShareWrite != 0 && access&(AccessModify|AccessExtend) != 0
+}

@@ -1,0 +1,93 @@
+package vfs
+
+import (
+	"slices"
+	"sync"
+)
+
+// watchList has the watchers of a System.
+type watchList struct {
+	mu   sync.RWMutex // held while watchers are called, for reading
+	list []*Watcher
+}
+
+// Watch implements FS.
+func (s *System) Watch(w Watcher) (cancel func()) {
+	p := &w
+	s.watchers.mu.Lock()
+	s.watchers.list = append(s.watchers.list, p)
+	s.watchers.mu.Unlock()
+	return func() {
+		s.watchers.mu.Lock()
+		defer s.watchers.mu.Unlock()
+		s.watchers.list = slices.DeleteFunc(s.watchers.list, func(o *Watcher) bool { return o == p })
+	}
+}
+
+// A wakeSet has the files of which the watchers must be told that locks or
+// states were released.
+type wakeSet struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	inos map[Ino]struct{}
+}
+
+// maxWoken bounds a wakeSet. What is beyond is not told: who waits for a lock
+// asks now and then by himself.
+const maxWoken = 65536
+
+func (w *wakeSet) init() {
+	w.wake = make(chan struct{}, 1)
+	w.inos = make(map[Ino]struct{})
+}
+
+// add is called in the apply goroutine.
+func (w *wakeSet) add(ino Ino) {
+	w.mu.Lock()
+	if len(w.inos) < maxWoken {
+		w.inos[ino] = struct{}{}
+	}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *wakeSet) take() map[Ino]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inos := w.inos
+	if len(inos) > 0 {
+		w.inos = make(map[Ino]struct{})
+	}
+	return inos
+}
+
+// tellUnlocked tells the watchers.
+func (m *mount) tellUnlocked() {
+	for ino := range m.woken.take() {
+		a, ok := m.View.Inode(ino)
+		if !ok {
+			continue
+		}
+		s := &m.sys.watchers
+		s.mu.RLock()
+		for _, w := range s.list {
+			(*w).Unlocked(m.file(&a))
+		}
+		s.mu.RUnlock()
+	}
+}
+
+// openStates asks the watchers for their opens of an unlinked file.
+func (m *mount) openStates(f File) (states []State) {
+	s := &m.sys.watchers
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, w := range s.list {
+		states = append(states, (*w).Unlinked(f)...)
+	}
+	return states
+}

@@ -148,7 +148,6 @@ type Lock struct {
 	Wire       []byte // the owner as LOCK4denied shows it
 	Start, End uint64
 	Exclusive  bool
-	Reclaim    bool // means nothing any more
 	// State, if it is not nil, is recorded with the lock in the same command.
 	State *State
 }
@@ -272,9 +271,6 @@ type FS interface {
 	// Watch has w called from now on, until cancel, which waits for calls under way.
 	Watch(w Watcher) (cancel func())
 
-	// EndGrace drops the locks that this front-end's clients held before it
-	// restarted and did not reclaim.
-	EndGrace(ctx context.Context) error
 
 	// Getxattr, Setxattr, Removexattr and Listxattr handle extended attributes
 	// of the user namespace, without its prefix (RFC 8276).

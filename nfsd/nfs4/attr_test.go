@@ -147,7 +147,7 @@ func TestSetattr(t *testing.T) {
 	at := func(sec int64, nsec uint32) func(*xdr.Encoder) {
 		return func(e *xdr.Encoder) { e.Uint32(proto.SetToClientTime); e.Int64(sec); e.Uint32(nsec) }
 	}
-	bad := state.Stateid{Seq: 3, Boot: 1, ID: 4}
+	bad := state.Stateid{Seq: 3, Other: [12]byte{0x11, 0, 1, 9}}
 	cases := []struct {
 		name   string
 		sid    state.Stateid

@@ -3,47 +3,80 @@ package nfs4
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
+	"github.com/hawserfs/hawser/vfs"
 )
 
-// Start reads which clients held state before this server was started, and
-// begins the grace period in which they can reclaim it (RFC 8881 §8.4.2).
+// Start takes the identity over: it loads the client records, after which the
+// Program can be served. The file system must have fenced those who may still serve
+// it. Clients that lose nothing are not told.
 func (p *Program) Start(ctx context.Context) error {
-	if p.cfg.Clients == nil {
-		return nil
+	if p.cfg.Clients != nil {
+		records, err := p.cfg.Clients.Load(ctx)
+		if err != nil {
+			return fmt.Errorf("nfs4: reading the client records of the identity: %w", err)
+		}
+		if err := p.state.Load(p.cfg.Now(), records); err != nil {
+			p.log.Error("some clients can't be taken over; they have to mount again", "err", err)
+		}
+		clients, sessions, _ := p.state.Counts()
+		p.log.Info("serving an identity", "identity", p.cfg.Identity, "epoch", p.cfg.Epoch,
+			"clients taken over", clients, "sessions", sessions)
 	}
-	owners, err := p.cfg.Clients.Clients(ctx)
-	if err != nil {
-		return fmt.Errorf("nfs4: reading the clients of before: %w", err)
-	}
-	p.state.BeginGrace(p.cfg.Now()+cluster.Time(p.cfg.Grace), owners)
-	if len(owners) > 0 {
-		p.log.Info("grace period: waiting for clients to reclaim", "clients", len(owners), "at most", p.cfg.Grace)
-		return nil
-	}
-	// Nobody can reclaim. What may be left in the file system goes as soon as
-	// it can be reached; serving does not wait for that.
-	p.leftovers.Store(true)
-	p.wake()
+	cancel := p.fs.Watch(watcher{p})
+	p.mu.Lock()
+	p.unwatch = cancel
+	p.mu.Unlock()
 	return nil
+}
+
+// A watcher is told what other front-ends do to files.
+type watcher struct{ p *Program }
+
+// Unlinked has the opens of a file recorded that are known here only.
+func (w watcher) Unlinked(f vfs.File) []vfs.State { return w.p.state.Unrecorded(f) }
+
+// Unlocked tells those who wait for locks.
+func (w watcher) Unlocked(f vfs.File) {
+	w.p.mu.Lock()
+	fns := w.p.watchers
+	w.p.mu.Unlock()
+	for _, fn := range fns {
+		fn(f)
+	}
+}
+
+// onUnlocked has fn called whenever locks on a file were released, through whatever
+// front-end. fn must not wait for anything.
+func (p *Program) onUnlocked(fn func(vfs.File)) {
+	p.mu.Lock()
+	p.watchers = append(p.watchers[:len(p.watchers):len(p.watchers)], fn)
+	p.mu.Unlock()
 }
 
 // tick is how often Run looks for what is due.
 const tick = time.Second
 
-// Run drops clients that have been silent for too long and ends the grace
-// period, until ctx ends.
+// Run drops clients that have been silent for too long and does what could not be
+// done at once, until ctx ends.
 func (p *Program) Run(ctx context.Context) {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			p.mu.Lock()
+			cancel := p.unwatch
+			p.unwatch = nil
+			p.mu.Unlock()
+			if cancel != nil {
+				cancel()
+			}
 			return
 		case <-t.C:
 		case <-p.kick:
@@ -54,68 +87,86 @@ func (p *Program) Run(ctx context.Context) {
 
 // Tick does what is due at the time now; Run calls it.
 func (p *Program) Tick(ctx context.Context, now cluster.Time) {
+	if p.door.state.Load() != doorOpen {
+		return // what is due is the next front-end's business
+	}
 	p.mu.Lock()
-	again := p.pending
-	p.pending = nil
+	again, ended := p.pending, p.ended
+	p.pending, p.ended = nil, nil
 	p.mu.Unlock()
+	if len(ended) > 0 {
+		if err := p.fs.DropSessions(ctx, ended); err != nil {
+			p.log.Debug("can't forget the results of sessions that are gone; trying again", "err", err)
+			p.mu.Lock()
+			p.ended = append(p.ended, ended[:min(len(ended), maxEnded)]...)
+			p.mu.Unlock()
+		}
+	}
 	p.release(ctx, again)
 	if gone := p.state.Expire(now); len(gone) > 0 {
 		p.expired(gone)
 		p.release(ctx, gone)
 	}
-	if p.leftovers.Load() && p.fs.EndGrace(ctx) == nil {
-		p.leftovers.Store(false)
-	}
-	if !p.state.GraceOver(now) {
-		return
-	}
-	// Locks of before that were not reclaimed go first: nobody may take new
-	// ones while they are still there.
-	if err := p.fs.EndGrace(ctx); err != nil {
-		p.log.Warn("can't end the grace period; trying again", "err", err)
-		return
-	}
-	forget := p.state.EndGrace()
-	p.log.Info("grace period is over", "clients that did not come back", len(forget))
-	for _, o := range forget {
-		p.release(ctx, []state.Gone{{Owner: o, Forget: true}})
+	if p.v40 != nil {
+		p.v40.tick(ctx, now)
 	}
 }
 
+// maxEnded bounds the ended sessions that are remembered until the file system has
+// forgotten their results.
+const maxEnded = 64 << 10
+
 func (p *Program) expired(gone []state.Gone) {
 	for i := range gone {
-		if gone[i].Forget {
+		if gone[i].Record != 0 {
 			p.log.Info("client expired", "client", gone[i].Owner, "opens", len(gone[i].Files))
 		}
 	}
 }
 
-// expireLapsed drops all clients whose lease has ended, because something
-// that one of them may hold is needed. It reports whether there were any.
-func (p *Program) expireLapsed(ctx context.Context) bool {
-	gone := p.state.ExpireLapsed(p.cfg.Now())
+// ExpireClient expires a client of this identity if its lease has ended, because
+// what it holds is needed. It reports whether the client holds nothing any more.
+func (p *Program) ExpireClient(ctx context.Context, clientID uint64) bool {
+	gone := p.state.ExpireClient(clientID, p.cfg.Now())
 	p.expired(gone)
-	p.release(ctx, gone)
-	return len(gone) > 0
+	return len(gone) > 0 && p.release(ctx, gone)
+}
+
+// yield has the client that holds what is needed expire, wherever it is served, if its
+// lease has ended. It reports whether it has.
+func (p *Program) yield(ctx context.Context, holder uint64) bool {
+	switch {
+	case cluster.ClientIdentity(holder) == p.cfg.Identity:
+		return p.ExpireClient(ctx, holder)
+	case p.cfg.Conflict != nil:
+		return p.cfg.Conflict(ctx, holder)
+	}
+	return false
 }
 
 // release does to the file system and to the client store what follows from the
-// end of clients. What fails is tried again at the next tick.
-func (p *Program) release(ctx context.Context, gone []state.Gone) {
+// end of clients. What fails is tried again at the next tick. It reports whether
+// nothing is left to do.
+func (p *Program) release(ctx context.Context, gone []state.Gone) bool {
+	all := true
 	for _, g := range gone {
 		for _, f := range g.Files {
 			p.fs.Close(f)
 		}
 		g.Files = nil
 		if err := p.releaseOne(ctx, &g); err != nil {
+			all = false
 			p.log.Warn("can't release a client's locks or record; trying again", "client", g.Owner, "err", err)
 			p.mu.Lock()
 			p.pending = append(p.pending, g)
 			p.mu.Unlock()
 		}
 	}
+	return all
 }
 
+// releaseOne releases what a client holds, and then deletes its record: as long as
+// that is there, whoever serves the identity knows that there is something to release.
 func (p *Program) releaseOne(ctx context.Context, g *state.Gone) error {
 	if g.Client != 0 {
 		if err := p.fs.ReleaseClient(ctx, g.Client); err != nil {
@@ -123,22 +174,69 @@ func (p *Program) releaseOne(ctx context.Context, g *state.Gone) error {
 		}
 		g.Client = 0
 	}
-	if !g.Forget || p.cfg.Clients == nil {
+	p.forgetSessions(g.Sessions)
+	g.Sessions = nil
+	if g.Record == 0 || p.cfg.Clients == nil {
 		return nil
 	}
-	mu := p.record(g.Owner)
-	mu.Lock()
-	defer mu.Unlock()
-	if p.state.Confirmed(g.Owner) {
-		return nil // it has come back
+	err := p.cfg.Clients.Delete(ctx, g.Record)
+	if errno(err) == cluster.EFENCED {
+		p.lose()
+		return nil
 	}
-	return p.cfg.Clients.DeleteClient(ctx, []byte(g.Owner))
+	return err
 }
 
-var recordSeed = maphash.MakeSeed()
+// forgetSessions has the results of sessions forgotten, some time.
+func (p *Program) forgetSessions(ids []state.SessionID) {
+	if len(ids) == 0 {
+		return
+	}
+	p.mu.Lock()
+	for _, id := range ids {
+		p.ended = append(p.ended, id)
+	}
+	p.mu.Unlock()
+	p.wake()
+}
 
-func (p *Program) record(owner string) *sync.Mutex {
-	return &p.records[maphash.String(recordSeed, owner)%uint64(len(p.records))]
+// record stores a client's record, if it has changed. It must have returned OK
+// before the client is told of the change.
+func (p *Program) record(ctx context.Context, id uint64) proto.Status {
+	if p.cfg.Clients == nil {
+		return proto.OK
+	}
+	mu := p.recordLock(id)
+	mu.Lock()
+	defer mu.Unlock()
+	r, changed := p.state.Record(id)
+	if !changed {
+		return proto.OK
+	}
+	return p.store(ctx, r)
+}
+
+func (p *Program) store(ctx context.Context, r state.Record) proto.Status {
+	if p.cfg.Clients == nil {
+		return proto.OK
+	}
+	if err := p.cfg.Clients.Put(ctx, r.ID, r.Bytes, r.Replaces); err != nil {
+		if errno(err) != cluster.EFENCED {
+			p.log.Warn("can't record a client; it tries again", "client", r.ID, "err", err)
+			return proto.ErrDelay
+		}
+		return statusFenced
+	}
+	p.state.Recorded(r)
+	return proto.OK
+}
+
+func (p *Program) recordLock(id uint64) *sync.Mutex { return &p.records[id%uint64(len(p.records))] }
+
+// fileLock is held while something is opened, downgraded or closed for a client.
+func (p *Program) fileLock(client uint64, f vfs.File) *sync.Mutex {
+	h := (uint64(f.Ino)*0x9e3779b97f4a7c15 ^ client*0xbf58476d1ce4e5b9) + uint64(f.Volume)
+	return &p.files[h>>32%uint64(len(p.files))]
 }
 
 // wake makes Run look at once.

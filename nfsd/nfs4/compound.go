@@ -2,6 +2,7 @@ package nfs4
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
 	"github.com/hawserfs/hawser/nfsd/proto"
@@ -14,12 +15,34 @@ import (
 func (p *Program) ServeRPC(call *oncrpc.Call, reply *xdr.Encoder) oncrpc.AcceptStat {
 	switch call.Procedure {
 	case proto.ProcNull:
+		if p.Lost() {
+			return p.drop(call)
+		}
 		return oncrpc.Success
 	case proto.ProcCompound:
+		if !p.door.enter(call.Context()) {
+			return p.drop(call)
+		}
+		defer p.door.leave()
 		c := p.pool.Get().(*compound)
-		return c.serve(call, reply)
+		stat, fenced := c.serve(call, reply)
+		if fenced {
+			p.lose()
+		}
+		if !p.door.out(call.Context(), p.cfg.Valid) {
+			return p.drop(call)
+		}
+		return stat
 	}
 	return oncrpc.ProcUnavail
+}
+
+// drop leaves a call unanswered: the client sends it again on another connection.
+func (p *Program) drop(call *oncrpc.Call) oncrpc.AcceptStat {
+	if call.Conn != nil {
+		call.Conn.Close()
+	}
+	return oncrpc.SystemErr
 }
 
 // nobody is the user and group of those who do not say who they are.
@@ -45,6 +68,16 @@ type compound struct {
 	attrOK              bool
 
 	keepBody bool // the operation's result has a body although it failed
+	fenced   bool // an operation was refused since another front-end serves the identity
+	learned  bool // the operation has brought in what its stateid may stand for
+
+	// origin names the request for the file system; replay: an earlier front-end
+	// may have executed it.
+	origin vfs.Origin
+	replay bool
+	salt   [36]byte
+
+	four request40 // of NFSv4.0
 
 	client  *state.Client
 	session *state.Session
@@ -71,40 +104,52 @@ func (c *compound) flatten() []byte {
 // maxTag bounds a COMPOUND's tag, in bytes.
 const maxTag = 1024
 
-func (c *compound) serve(call *oncrpc.Call, reply *xdr.Encoder) oncrpc.AcceptStat {
+// serve executes a COMPOUND. fenced: another front-end serves the identity.
+func (c *compound) serve(call *oncrpc.Call, reply *xdr.Encoder) (stat oncrpc.AcceptStat, fenced bool) {
 	defer c.done()
 	c.call, c.d, c.e = call, call.Args, reply
 	tag := c.d.Opaque(maxTag)
 	c.minor = c.d.Uint32()
 	c.ops = c.d.Uint32()
 	if c.d.Err() != nil {
-		return oncrpc.GarbageArgs
+		return oncrpc.GarbageArgs, false
 	}
 	final := c.e.Reserve32()
 	c.e.Opaque(tag)
 	count := c.e.Reserve32()
-	if c.minor != 1 && c.minor != 2 {
+	if c.minor > 2 || c.minor == 0 && c.p.v40 == nil {
 		c.e.PutUint32At(final, uint32(proto.ErrMinorVersMismatch))
-		return oncrpc.Success
+		return oncrpc.Success, false
 	}
 	c.credential()
 	c.limit = minReply
+	if c.minor == 0 && c.p.v40.begin(c) {
+		return oncrpc.Success, false
+	}
 	st := proto.OK
 	for c.index = 0; c.index < c.ops && st == proto.OK; c.index++ {
 		op := proto.Op(c.d.Uint32())
-		if c.index == 0 && op == proto.OpSequence && c.d.Err() == nil {
+		if c.index == 0 && op == proto.OpSequence && c.minor > 0 && c.d.Err() == nil {
 			var again bool
 			if st, again = c.sequence(); again {
-				return oncrpc.Success // the reply is there already, whole
+				return oncrpc.Success, false // the reply is there already, whole
 			}
 			continue
 		}
+		c.req.SetOrigin(c.origin, c.replay)
+		c.req.SetOp(c.index)
 		st = c.operation(op)
+	}
+	if c.fenced {
+		return oncrpc.SystemErr, true
 	}
 	c.e.PutUint32At(final, uint32(st))
 	c.e.PutUint32At(count, c.index)
+	if c.minor == 0 {
+		c.p.v40.end(c)
+	}
 	c.end()
-	return oncrpc.Success
+	return oncrpc.Success, false
 }
 
 // minReply is how much a reply outside of a session may have, in bytes.
@@ -127,7 +172,7 @@ func (c *compound) operation(op proto.Op) proto.Status {
 		c.e.Uint32(uint32(proto.ErrBadxdr))
 		return proto.ErrBadxdr
 	}
-	o := lookupOp(op, c.minor)
+	o := c.p.lookup(op, c.minor)
 	if o == nil {
 		c.e.Uint32(uint32(proto.OpIllegal))
 		c.e.Uint32(uint32(proto.ErrOpIllegal))
@@ -136,10 +181,13 @@ func (c *compound) operation(op proto.Op) proto.Status {
 	c.e.Uint32(uint32(op))
 	mark := c.e.Reserve32()
 	body := c.e.Len()
-	c.keepBody = false
+	c.keepBody, c.learned = false, false
 	st := c.allowed(o)
 	if st == proto.OK {
 		st = o.do(c)
+		if st == statusFenced {
+			st, c.fenced = proto.ErrDelay, c.p.cfg.Clients != nil
+		}
 		if c.d.Err() != nil {
 			st = proto.ErrBadxdr
 		}
@@ -154,9 +202,33 @@ func (c *compound) operation(op proto.Op) proto.Status {
 	return st
 }
 
+// lookup returns how an operation is executed in a minor version, nil if it is illegal.
+func (p *Program) lookup(op proto.Op, minor uint32) *operation {
+	if minor == 0 {
+		return p.v40.operation(op)
+	}
+	return lookupOp(op, minor)
+}
+
+// plain has the file system execute what comes next in this operation whatever it
+// has executed before: for what is as good done twice.
+func (c *compound) plain() { c.req.SetOrigin(vfs.Origin{}, false) }
+
+// newSalt returns what names the request and operation, for stateids made by it.
+func (c *compound) newSalt() []byte {
+	b := append(c.salt[:0], c.origin.Session[:]...)
+	for _, v := range [...]uint32{c.origin.Slot, c.origin.Seq, c.origin.Sum, c.index} {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
 // tooBig is the status of an operation whose result does not fit.
 func (c *compound) tooBig() proto.Status {
-	if c.cache {
+	switch {
+	case c.minor == 0:
+		return proto.ErrResource
+	case c.cache:
 		return proto.ErrRepTooBigToCache
 	}
 	return proto.ErrRepTooBig
@@ -167,6 +239,7 @@ func (c *compound) allowed(o *operation) proto.Status {
 	switch {
 	case o.do == nil:
 		return proto.ErrNotsupp
+	case c.minor == 0:
 	case c.index == 0 && o.flags&sessionless == 0:
 		return proto.ErrOpNotInSession
 	case c.index == 0 && c.ops > 1:
@@ -175,6 +248,8 @@ func (c *compound) allowed(o *operation) proto.Status {
 		return proto.ErrSequencePos
 	case c.index > 0 && o.flags&alone != 0:
 		return proto.ErrNotOnlyOp
+	}
+	switch {
 	case o.flags&needCur != 0 && !c.hasCur:
 		return proto.ErrNofilehandle
 	case o.flags&needSaved != 0 && !c.hasSaved:
@@ -198,6 +273,7 @@ func (c *compound) done() {
 		c.inSlot = false
 		c.session.End(c.slot, nil, nil)
 	}
+	c.giveUp()
 	p, flat := c.p, c.flat
 	req := c.req
 	req.Reset(context.Background(), vfs.Cred{}) // nothing of the request is kept

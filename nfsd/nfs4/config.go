@@ -1,13 +1,13 @@
 package nfs4
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -18,17 +18,31 @@ import (
 // Config says what a Program serves. Zero members mean the defaults.
 type Config struct {
 	FS vfs.FS // required
-	// Clients remembers the clients over a restart; nil: nobody does, and
-	// there is no grace period.
+	// Identity is whose clients are served, and Epoch counts who served it: another
+	// Program of the identity has another one. Default 1 and 1: the only one there is.
+	Identity cluster.IdentityID
+	Epoch    uint32
+	// StateKey proves stateids: the same on all nodes, and secret. Default random.
+	StateKey [32]byte
+	// Clients keeps the client records, for whoever serves the identity next; nil:
+	// they are lost with this Program.
 	Clients vfs.ClientStore
-	// ServerOwner is so_major_id: the identity whose client ids and sessions
-	// these are. Front-ends that do not share those must not share it.
+	// Valid says whether the identity is certainly served here: replies are held
+	// while it is not. nil: always.
+	Valid func() bool
+	// Lost is called once, in a goroutine, when it turns out that the identity is
+	// served elsewhere (EFENCED). The Program has been abandoned then.
+	Lost func()
+	// Conflict asks whoever serves the identity of another client to expire it, if its
+	// lease has ended, since it holds what is needed. It reports whether it was. nil: no.
+	Conflict func(ctx context.Context, clientID uint64) bool
+	// ServerOwner is so_major_id: the same wherever the identity is served, and
+	// different from those of other identities.
 	ServerOwner string
 	// Scope is the server scope: the same for the whole cluster.
 	Scope string
 
 	Lease    time.Duration // default 90 s
-	Grace    time.Duration // the longest grace period; default the lease
 	Courtesy time.Duration // how long a silent client keeps what nobody wants; default 30 min
 
 	MaxIO       int // bytes in a READ or WRITE; default 1 MiB
@@ -38,7 +52,6 @@ type Config struct {
 	MaxSessions int // of a client; default 64
 	MaxHoldings int // opens and lock owners of a client; default 1 Mi
 
-	Boot   uint32              // tells this incarnation from others; default random
 	Now    func() cluster.Time // must not go backwards; default the monotonic clock
 	Logger *slog.Logger
 }
@@ -61,7 +74,6 @@ func (c *Config) defaults() error {
 		}
 	}
 	dur(&c.Lease, 90*time.Second)
-	dur(&c.Grace, c.Lease)
 	dur(&c.Courtesy, 30*time.Minute)
 	num(&c.MaxIO, 1<<20)
 	num(&c.MaxSlots, 256)
@@ -72,12 +84,16 @@ func (c *Config) defaults() error {
 	if c.Lease < time.Second {
 		return errors.New("nfs4: Config.Lease is less than a second: a Linux client can't mount with that")
 	}
-	for c.Boot == 0 || c.Boot == ^uint32(0) {
-		var b [4]byte
-		if _, err := rand.Read(b[:]); err != nil {
+	if c.Identity == 0 {
+		c.Identity, c.Epoch = 1, max(c.Epoch, 1)
+	}
+	if c.StateKey == ([32]byte{}) {
+		if c.Clients != nil {
+			return errors.New("nfs4: Config.StateKey is missing: without it the next front-end refuses the stateids of this one")
+		}
+		if _, err := rand.Read(c.StateKey[:]); err != nil {
 			return err
 		}
-		c.Boot = binary.BigEndian.Uint32(b[:])
 	}
 	if c.Now == nil {
 		start := time.Now()
@@ -93,25 +109,28 @@ func (c *Config) defaults() error {
 // most, in bytes. The transport has to let at least that through.
 const overhead = 16 << 10
 
-// A Program is NFS version 4 as package oncrpc serves it.
+// A Program is NFS version 4 as package oncrpc serves it, for one identity.
 type Program struct {
 	cfg   Config
 	fs    vfs.FS
 	log   *slog.Logger
 	state *state.Manager
-	pool  sync.Pool     // *compound
-	kick  chan struct{} // wakes Run
+	v40   v40Handler // nil: there is no NFSv4.0
+	pool  sync.Pool  // *compound
+	kick  chan struct{}
+	door  door
 
-	// records orders what happens to one owner's client record: the store
-	// must not forget an owner that has come back.
-	records [64]sync.Mutex
+	// records orders the writing of one client's record, and files what opens and
+	// closes for one client and file.
+	records  [64]sync.Mutex
+	files    [4096]sync.Mutex
+	lostOnce sync.Once
 
-	// leftovers: locks of before this start may be left, though nobody can
-	// reclaim them.
-	leftovers atomic.Bool
-
-	mu      sync.Mutex
-	pending []state.Gone // whose release failed, to be tried again
+	mu       sync.Mutex
+	pending  []state.Gone // whose release failed, to be tried again
+	ended    [][16]byte   // sessions whose results are to be forgotten
+	unwatch  func()
+	watchers []func(vfs.File) // of locks that were released
 }
 
 // New returns a Program. Start must have returned before it is served, and Run
@@ -121,9 +140,12 @@ func New(cfg Config) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{cfg: cfg, fs: cfg.FS, log: cfg.Logger, kick: make(chan struct{}, 1)}
+	p.door.init()
 	size := uint32(cfg.MaxIO + overhead)
-	p.state = state.New(state.Config{
-		Boot:     cfg.Boot,
+	sc := state.Config{
+		Identity: cfg.Identity,
+		Epoch:    cfg.Epoch,
+		Key:      cfg.StateKey,
 		Lease:    cluster.Time(cfg.Lease),
 		Courtesy: cluster.Time(cfg.Courtesy),
 		Fore: state.ChannelAttrs{
@@ -133,7 +155,13 @@ func New(cfg Config) (*Program, error) {
 		MaxClients:  cfg.MaxClients,
 		MaxSessions: cfg.MaxSessions,
 		MaxHoldings: cfg.MaxHoldings,
-	})
+		Attach:      func(s *state.Session) any { return newBackChannel(p, s) },
+	}
+	if newV40 != nil {
+		p.v40 = newV40(p)
+		sc.Extend = p.v40.extend
+	}
+	p.state = state.New(sc)
 	p.pool.New = func() any { return newCompound(p) }
 	return p, nil
 }
@@ -142,8 +170,8 @@ func New(cfg Config) (*Program, error) {
 // for several KiB, the size of its largest reply to OPEN.
 const maxCached = 16 << 10
 
-// digest names a lock-owner in the file system: the same after a restart of
-// the server, different for each client.
+// digest names a lock-owner in the file system: the same wherever the identity is
+// served, different for each client.
 func (p *Program) digest(client, owner string) (d vfs.LockOwner) {
 	h := sha256.New()
 	var n [8]byte

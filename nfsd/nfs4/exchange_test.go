@@ -187,11 +187,10 @@ func TestCreateSessionArguments(t *testing.T) {
 	}
 }
 
-// A CREATE_SESSION that fails leaves no name on record: nobody would reclaim
-// under it, and the next grace period would wait for it to the end.
+// A CREATE_SESSION that fails leaves no client on record.
 func TestFailedCreateSessionIsNotRecorded(t *testing.T) {
-	store := &memStore{owners: map[string]bool{}}
-	r := newRig(t, func(c *Config) { c.Clients = store })
+	store := newRegistry()
+	r := newRig(t, store.with)
 	w := r.dial()
 	x, _ := w.exchange("a", 1, 0)
 	small := linuxFore
@@ -200,13 +199,13 @@ func TestFailedCreateSessionIsNotRecorded(t *testing.T) {
 	w.compound(createSession(x.id, x.seq+7, linuxFore)).is(proto.ErrSeqMisordered)
 	w.cred = user(9)
 	w.compound(createSession(x.id, x.seq+1, linuxFore)).is(proto.ErrClidInuse)
-	if l := store.list(); len(l) != 0 {
-		t.Fatal(l)
+	if n := store.count(); n != 0 {
+		t.Fatal(n)
 	}
 	w.cred = user(0)
 	w.compound(createSession(x.id, x.seq+1, linuxFore)).is(proto.OK)
-	if l := store.list(); len(l) != 1 {
-		t.Fatal(l)
+	if n := store.count(); n != 1 {
+		t.Fatal(n)
 	}
 }
 

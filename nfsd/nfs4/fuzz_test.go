@@ -23,6 +23,9 @@ func (s smallFS) Clone(r *vfs.Request, src vfs.File, srcOff uint64, dst vfs.File
 	return s.FS.Clone(r, src, srcOff, dst, dstOff, n)
 }
 
+// fuzzOther is the stateid of the file that is open.
+var fuzzOther = vfs.StateID{0x13, 0, 1, 5, 5, 5, 6, 6, 6, 7, 7, 7}
+
 // FuzzCompound executes what the fuzzer makes up, in a session with a file open:
 // it must neither panic nor answer with something that can't be decoded.
 func FuzzCompound(f *testing.F) {
@@ -37,7 +40,7 @@ func FuzzCompound(f *testing.F) {
 	}
 	top := putfh(mem.AppendHandle(nil, vfs.Root))
 	dir := []op{top, named(proto.OpLookup, "main")}
-	sid := state.Stateid{Boot: 77, ID: 1}
+	sid := state.Stateid{Other: fuzzOther}
 	in := func(ops ...op) { add(append(append([]op{}, dir...), ops...)...) }
 	in(getattr(linuxAttrs...), readdirOp(0, 4096, linuxAttrs...), mkdir("d"), simple(proto.OpGetfh))
 	in(openOp(0, openHow{owner: "o", access: 3, create: true, name: "f"}), readOp(state.Current, 0, 100), closeOp(state.Current))
@@ -48,7 +51,7 @@ func FuzzCompound(f *testing.F) {
 	add(createSession(5, 1, linuxFore))
 	f.Fuzz(func(t *testing.T, n uint8, session bool, ops []byte) {
 		fs := memfs.New(memfs.Options{})
-		p, err := New(Config{FS: smallFS{fs}, ServerOwner: "o", Scope: "s", Boot: 77, Now: func() cluster.Time { return 1 }})
+		p, err := New(Config{FS: smallFS{fs}, ServerOwner: "o", Scope: "s", Now: func() cluster.Time { return 1 }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +65,7 @@ func FuzzCompound(f *testing.F) {
 			t.Fatal(err)
 		}
 		_ = fs.Open(req, made.File)
-		p.state.Open(p.state.Session(&s.ID).Client, state.OpenArgs{Owner: []byte("o"), File: made.File, Access: 3})
+		p.state.Open(p.state.Session(&s.ID).Client, &state.OpenArgs{Owner: []byte("o"), File: made.File, Access: 3, Other: fuzzOther}, false)
 
 		var e, out xdr.Encoder
 		e.String("")

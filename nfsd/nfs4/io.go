@@ -13,7 +13,7 @@ func (c *compound) stateid() state.Stateid { return state.DecodeStateid(c.d) }
 // resolve replaces the special stateid that means the current one (RFC 8881
 // §16.2.3.1.2). Its seqid is not compared: that of the request is 1, always.
 func (c *compound) resolve(sid state.Stateid) state.Stateid {
-	if sid == state.Current && c.hasSid {
+	if c.minor > 0 && sid == state.Current && c.hasSid {
 		sid = c.sid
 		sid.Seq = 0
 	}
@@ -32,7 +32,7 @@ func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.S
 		want = vfs.AccessModify
 	}
 	if !sid.Special() {
-		st := c.p.state.CheckIO(c.client, sid, f, access)
+		st := c.opened(sid, f, access)
 		if st != proto.ErrOpenmode || access != proto.ShareAccessRead {
 			return st
 		}
@@ -43,10 +43,32 @@ func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.S
 		}
 		return proto.OK
 	}
-	if c.p.state.Denied(f, access) {
-		return proto.ErrLocked
+	if err := c.fs.Denied(&c.req, f, vfs.StateID{}, want); err != nil {
+		return denyStatus(err, proto.ErrLocked)
 	}
 	return c.permitted(f, want)
+}
+
+// opened says whether a stateid, not a special one, has access to f's data.
+func (c *compound) opened(sid state.Stateid, f vfs.File, access uint32) proto.Status {
+	if c.minor == 0 {
+		if st := c.p.v40.holder(c, sid); st != proto.OK {
+			return st
+		}
+	}
+	st := c.p.state.CheckIO(c.client, sid, f, access)
+	if c.learn(&st, sid, f) {
+		st = c.p.state.CheckIO(c.client, sid, f, access)
+	}
+	return c.settle(st)
+}
+
+// denyStatus is the status for an error of Denied: denied, if that is what it says.
+func denyStatus(err error, denied proto.Status) proto.Status {
+	if errno(err) == cluster.ELOCKED {
+		return denied
+	}
+	return status(err)
 }
 
 // permitted says whether the user has a right on f.
@@ -159,12 +181,14 @@ func (c *compound) applyAttrs(sid state.Stateid, a *change) (bitmap, proto.Statu
 		sid = c.resolve(sid)
 		switch {
 		case !sid.Special():
-			if st := c.p.state.CheckIO(c.client, sid, c.cur, proto.ShareAccessWrite); st != proto.OK {
+			if st := c.opened(sid, c.cur, proto.ShareAccessWrite); st != proto.OK {
 				return bitmap{}, st
 			}
 			opened = true
-		case c.p.state.Denied(c.cur, proto.ShareAccessWrite):
-			return bitmap{}, proto.ErrLocked
+		default:
+			if err := c.fs.Denied(&c.req, c.cur, vfs.StateID{}, vfs.AccessModify); err != nil {
+				return bitmap{}, denyStatus(err, proto.ErrLocked)
+			}
 		}
 	}
 	now, err := c.fs.Setattr(&c.req, c.cur, a.set, opened)

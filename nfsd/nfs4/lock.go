@@ -91,41 +91,33 @@ func (c *compound) lock() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	if st := c.mayLock(reclaim); st != proto.OK {
-		return st
+	la := state.LockArgs{
+		Open: c.resolve(sid), File: c.cur, Owner: owner, Write: excl, Salt: c.newSalt(),
 	}
-	var l *state.Lock
-	if fresh {
-		l, st = c.p.state.LockOpen(c.client, c.resolve(sid), c.cur, owner, c.p.digest(c.client.Owner, string(owner)), excl)
-	} else {
-		l, st = c.p.state.LockMore(c.client, c.resolve(sid), c.cur, excl)
+	if c.minor == 0 {
+		if st := c.p.v40.holder(c, sid); st != proto.OK {
+			return st
+		}
+	}
+	la.Digest = c.p.digest(c.client.Owner, string(owner))
+	l, st := c.lockState(&la, fresh)
+	if c.learn(&st, la.Open, c.cur) {
+		l, st = c.lockState(&la, fresh)
 	}
 	if st != proto.OK {
-		return st
+		return c.settle(st)
 	}
-	want := vfs.Lock{
+	if reclaim {
+		if st := c.mayReclaim(l, start, end, excl); st != proto.OK {
+			c.p.state.Refused(l)
+			return st
+		}
+	}
+	sid, st = c.takeLock(l, vfs.Lock{
 		Owner: l.Digest(), Client: c.client.ID, Wire: wireOwner(c.client.ID, l.Owner()),
-		Start: start, End: end, Exclusive: excl, Reclaim: reclaim,
-	}
-	conflict, err := c.fs.Lock(&c.req, c.cur, want)
-	if conflict != nil && c.p.state.Lapsed(conflict.Client, c.p.cfg.Now()) && c.p.expireLapsed(c.call.Context()) {
-		conflict, err = c.fs.Lock(&c.req, c.cur, want)
-	}
-	if err != nil {
-		c.p.state.Refused(l)
-		if conflict != nil && errno(err) == cluster.ELOCKED {
-			if reclaim {
-				return proto.ErrReclaimConflict
-			}
-			return c.denied(conflict)
-		}
-		return status(err)
-	}
-	sid, st = c.p.state.Locked(l, start, end)
-	if st != proto.OK { // the state went meanwhile, and so must the lock
-		if err := c.fs.Unlock(&c.req, c.cur, want); err != nil {
-			c.p.log.Warn("can't release a lock of a client that is gone", "client", c.client.Owner, "err", err)
-		}
+		Start: start, End: end, Exclusive: excl,
+	})
+	if st != proto.OK {
 		return st
 	}
 	c.setStateid(sid)
@@ -133,15 +125,62 @@ func (c *compound) lock() proto.Status {
 	return proto.OK
 }
 
-// mayLock says whether this kind of LOCK is possible now.
-func (c *compound) mayLock(reclaim bool) proto.Status {
-	switch {
-	case reclaim:
-		return c.p.state.MayReclaim(c.client)
-	case c.p.state.InGrace():
-		return proto.ErrGrace
+// lockState finds or makes what a LOCK is by.
+func (c *compound) lockState(a *state.LockArgs, fresh bool) (*state.Lock, proto.Status) {
+	if !fresh {
+		return c.p.state.LockMore(c.client, a.Open, a.File, a.Write)
 	}
-	return proto.OK
+	if c.client.Loaded() && !c.learned {
+		// The owner may have locks, of which the open's stateid says nothing.
+		c.learned = true
+		if st := c.lesson(a.File, a.Open); st != proto.OK {
+			return nil, st
+		}
+	}
+	return c.p.state.LockOpen(c.client, a)
+}
+
+// takeLock takes a lock, and records it. A failed one leaves nothing behind.
+func (c *compound) takeLock(l *state.Lock, want vfs.Lock) (state.Stateid, proto.Status) {
+	want.State = l.Record()
+	conflict, err := c.fs.Lock(&c.req, c.cur, want)
+	if conflict != nil && (c.replay || c.yield(conflict.Client)) {
+		conflict, err = c.fs.Lock(&c.req, c.cur, want)
+	}
+	if err != nil {
+		c.p.state.Refused(l)
+		if conflict != nil && errno(err) == cluster.ELOCKED {
+			return state.Stateid{}, c.denied(conflict)
+		}
+		return state.Stateid{}, status(err)
+	}
+	sid, st := c.p.state.Locked(l, want.Start, want.End)
+	if st != proto.OK { // the state went meanwhile, and so must the lock
+		c.plain()
+		if err := c.fs.Unlock(&c.req, c.cur, want); err != nil {
+			c.p.log.Warn("can't release a lock of a client that is gone", "client", c.client.Owner, "err", err)
+		}
+		if want.State != nil {
+			c.dropState(c.cur, want.State.Other, false)
+		}
+	}
+	return sid, st
+}
+
+// mayReclaim says whether a lock may be reclaimed: if it is held already, since
+// no lock is ever lost.
+func (c *compound) mayReclaim(l *state.Lock, start, end uint64, excl bool) proto.Status {
+	held, err := c.fs.Locks(&c.req, c.cur, c.client.ID)
+	if err != nil {
+		return status(err)
+	}
+	for i := range held {
+		h := &held[i]
+		if h.Owner == l.Digest() && h.Start <= start && end <= h.End && (h.Exclusive || !excl) {
+			return proto.OK
+		}
+	}
+	return proto.ErrNoGrace
 }
 
 // lockt is LOCKT (RFC 8881 §18.11).
@@ -158,15 +197,12 @@ func (c *compound) lockt() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	if c.p.state.InGrace() {
-		return proto.ErrGrace
-	}
 	l := vfs.Lock{
 		Owner: c.p.digest(c.client.Owner, string(owner)), Client: c.client.ID,
 		Start: start, End: end, Exclusive: excl,
 	}
 	conflict, err := c.fs.TestLock(&c.req, c.cur, l)
-	if conflict != nil && c.p.state.Lapsed(conflict.Client, c.p.cfg.Now()) && c.p.expireLapsed(c.call.Context()) {
+	if conflict != nil && c.yield(conflict.Client) {
 		conflict, err = c.fs.TestLock(&c.req, c.cur, l)
 	}
 	if err != nil {
@@ -192,9 +228,18 @@ func (c *compound) locku() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	l, st := c.p.state.LockFind(c.client, c.resolve(sid), c.cur)
+	if c.minor == 0 {
+		if st := c.p.v40.holder(c, sid); st != proto.OK {
+			return st
+		}
+	}
+	sid = c.resolve(sid)
+	l, st := c.p.state.LockFind(c.client, sid, c.cur)
+	if c.learn(&st, sid, c.cur) {
+		l, st = c.p.state.LockFind(c.client, sid, c.cur)
+	}
 	if st != proto.OK {
-		return st
+		return c.settle(st)
 	}
 	if err := c.fs.Unlock(&c.req, c.cur, vfs.Lock{Owner: l.Digest(), Client: c.client.ID, Start: start, End: end}); err != nil {
 		return status(err)

@@ -1,19 +1,13 @@
 package nfs4
 
 import (
-	"context"
-	"errors"
 	"math"
-	"sort"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
 	"github.com/hawserfs/hawser/nfsd/xdr"
-	"github.com/hawserfs/hawser/vfs"
 )
 
 type lockArgs struct {
@@ -77,12 +71,12 @@ func TestLocks(t *testing.T) {
 	o := s.mustOpen(root, openHow{create: true, name: "f"})
 	o2 := s2.mustOpen(root, openHow{name: "f"})
 	sid, st := s.lock(o.fh, lockArgs{kind: proto.WriteLt, off: 10, len: 20, owner: "p1", sid: o.sid})
-	if st != proto.OK || sid.Seq != 1 || sid.ID == o.sid.ID {
+	if st != proto.OK || sid.Seq != 1 || sid.Other == o.sid.Other {
 		t.Fatal(st, sid)
 	}
 	// The same owner again, by the open's stateid and by its own.
 	again, st := s.lock(o.fh, lockArgs{kind: proto.WriteLt, off: 100, len: math.MaxUint64, owner: "p1", sid: o.sid})
-	if st != proto.OK || again.ID != sid.ID || again.Seq != 2 {
+	if st != proto.OK || again.Other != sid.Other || again.Seq != 2 {
 		t.Fatal(st, again)
 	}
 	again, st = s.lock(o.fh, lockArgs{kind: proto.ReadLt, off: 0, len: 5, sid: again})
@@ -156,170 +150,4 @@ func TestLockOfLapsedClient(t *testing.T) {
 	}
 	s.seq[0]++
 	s.compound(s.sequence(0, s.seq[0])).is(proto.ErrBadsession)
-}
-
-// A memStore is a vfs.ClientStore in memory.
-type memStore struct {
-	mu     sync.Mutex
-	owners map[string]bool
-	fail   atomic.Bool
-}
-
-func (m *memStore) Clients(context.Context) (all [][]byte, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for o := range m.owners {
-		all = append(all, []byte(o))
-	}
-	return all, nil
-}
-
-func (m *memStore) PutClient(_ context.Context, owner []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail.Load() {
-		return errors.New("no leader")
-	}
-	m.owners[string(owner)] = true
-	return nil
-}
-
-func (m *memStore) DeleteClient(_ context.Context, owner []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.owners, string(owner))
-	return nil
-}
-
-func (m *memStore) list() (all []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for o := range m.owners {
-		all = append(all, o)
-	}
-	sort.Strings(all)
-	return all
-}
-
-func TestClientRecords(t *testing.T) {
-	store := &memStore{owners: map[string]bool{}}
-	store.fail.Store(true)
-	r := newRig(t, func(c *Config) { c.Clients = store })
-	w := r.dial()
-	x, _ := w.exchange("a", 1, 0)
-	w.compound(createSession(x.id, x.seq, linuxFore)).is(proto.ErrDelay)
-	store.fail.Store(false)
-	w.compound(createSession(x.id, x.seq, linuxFore)).is(proto.OK)
-	if l := store.list(); len(l) != 1 {
-		t.Fatal(l)
-	}
-	r.mount(w, "a", 2) // restarted: still on record
-	if l := store.list(); len(l) != 1 {
-		t.Fatal(l)
-	}
-	r.advance(time.Hour)
-	r.p.Tick(t.Context(), r.p.cfg.Now())
-	if l := store.list(); len(l) != 0 {
-		t.Fatal(l)
-	}
-}
-
-// After a restart, clients on record reclaim; others wait; it ends early when all
-// have said that they are done.
-func TestGrace(t *testing.T) {
-	store := &memStore{owners: map[string]bool{"a": true, "b": true}}
-	r := newRig(t, func(c *Config) { c.Clients = store })
-	root := r.p.fs.AppendHandle(nil, mainRoot(t, r))
-	s, n := r.mount(r.dial(), "a", 1), r.mount(r.dial(), "new", 1)
-	if _, st := n.tryOpen(root, openHow{create: true, name: "f"}); st != proto.ErrGrace {
-		t.Fatal(st)
-	}
-	// The file that is reclaimed was there before.
-	made, err := r.fs.Create(rootRequest(t), mainRoot(t, r), "f", regular())
-	if err != nil {
-		t.Fatal(err)
-	}
-	fh := r.fs.AppendHandle(nil, made.File)
-	if _, st := n.tryOpen(fh, openHow{claim: proto.ClaimPrevious}); st != proto.ErrNoGrace {
-		t.Fatal(st) // it was not there before
-	}
-	o, st := s.tryOpen(fh, openHow{claim: proto.ClaimPrevious})
-	if st != proto.OK {
-		t.Fatal(st)
-	}
-	if _, st := s.lock(fh, lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "p", sid: o.sid}); st != proto.ErrGrace {
-		t.Fatal(st)
-	}
-	if _, st := s.lock(fh, lockArgs{kind: proto.WriteLt, reclaim: true, off: 0, len: 10, owner: "p", sid: o.sid}); st != proto.OK {
-		t.Fatal(st)
-	}
-	s.do(reclaimComplete()).is(proto.OK)
-	s.do(reclaimComplete()).is(proto.ErrCompleteAlready)
-	if _, st := s.tryOpen(fh, openHow{claim: proto.ClaimPrevious}); st != proto.ErrNoGrace {
-		t.Fatal(st)
-	}
-	r.p.Tick(t.Context(), r.p.cfg.Now())
-	if _, st := s.tryOpen(root, openHow{name: "f"}); st != proto.ErrGrace {
-		t.Fatal(st) // b has not come back yet
-	}
-	b := r.mount(r.dial(), "b", 1)
-	b.do(reclaimComplete()).is(proto.OK)
-	r.p.Tick(t.Context(), r.p.cfg.Now())
-	// Trap 3: "new" has never sent RECLAIM_COMPLETE, and that does not matter.
-	if _, st := n.tryOpen(root, openHow{name: "f"}); st != proto.OK {
-		t.Fatal(st)
-	}
-	if _, st := s.lock(fh, lockArgs{kind: proto.WriteLt, reclaim: true, off: 20, len: 10, owner: "p", sid: o.sid}); st != proto.ErrNoGrace {
-		t.Fatal(st)
-	}
-	if l := store.list(); len(l) != 3 {
-		t.Fatal(l)
-	}
-}
-
-func TestGraceTimesOut(t *testing.T) {
-	store := &memStore{owners: map[string]bool{"gone": true}}
-	r := newRig(t, func(c *Config) { c.Clients = store })
-	s := r.newSession("a")
-	root := s.root()
-	if _, st := s.tryOpen(root, openHow{create: true, name: "f"}); st != proto.ErrGrace {
-		t.Fatal(st)
-	}
-	r.advance(10 * time.Second)
-	r.p.Tick(t.Context(), r.p.cfg.Now())
-	s.mustOpen(root, openHow{create: true, name: "f"})
-	if l := store.list(); len(l) != 1 || l[0] != "a" {
-		t.Fatal(l)
-	}
-}
-
-// endFS counts the ends of grace periods, the first of which fails.
-type endFS struct {
-	vfs.FS
-	ends *atomic.Int32
-}
-
-func (f endFS) EndGrace(context.Context) error {
-	if f.ends.Add(1) == 1 {
-		return errors.New("no leader")
-	}
-	return nil
-}
-
-// What is left of before is released also if nobody can reclaim and the cluster
-// can't be reached at the start; serving does not wait for it.
-func TestLeftovers(t *testing.T) {
-	var ends atomic.Int32
-	r := newRig(t, func(c *Config) {
-		c.FS = endFS{c.FS, &ends}
-		c.Clients = &memStore{owners: map[string]bool{}}
-	})
-	s := r.newSession("a")
-	s.mustOpen(s.root(), openHow{create: true, name: "f"})
-	for range 4 {
-		r.p.Tick(t.Context(), r.p.cfg.Now())
-	}
-	if n := ends.Load(); n != 2 {
-		t.Fatalf("EndGrace was called %d times", n)
-	}
 }

@@ -20,6 +20,9 @@ type openArgs struct {
 	claim               uint32
 	name                string
 	nameSt              proto.Status
+
+	other    vfs.StateID // with what the open was recorded, if recorded
+	recorded bool
 }
 
 // decodeOpen takes the arguments of OPEN (RFC 8881 §18.16.1). Its status is of
@@ -29,13 +32,18 @@ func (c *compound) decodeOpen(a *openArgs) proto.Status {
 	access := c.d.Uint32()
 	a.access, a.wants = access&proto.ShareAccessBoth, access&^proto.ShareAccessBoth
 	a.deny = c.d.Uint32()
+	if c.minor == 0 && a.wants != 0 {
+		a.access = 0 // there are no wishes yet: it is none of the values that there are
+	}
 	c.d.Uint64() // the client id is the session's
 	a.owner = c.d.Opaque(proto.OpaqueLimit)
 	switch c.d.Uint32() {
 	case proto.OpenNoCreate:
 	case proto.OpenCreate:
 		a.create = true
-		a.mode = c.d.Uint32()
+		if a.mode = c.d.Uint32(); c.minor == 0 && a.mode == proto.Exclusive41 {
+			return proto.ErrBadxdr
+		}
 		switch a.mode {
 		case proto.Unchecked, proto.Guarded:
 			a.attrs = c.decodeAttrs(true)
@@ -50,7 +58,9 @@ func (c *compound) decodeOpen(a *openArgs) proto.Status {
 	default:
 		return proto.ErrBadxdr
 	}
-	a.claim = c.d.Uint32()
+	if a.claim = c.d.Uint32(); c.minor == 0 && a.claim > proto.ClaimDelegatePrev {
+		return proto.ErrBadxdr
+	}
 	switch a.claim {
 	case proto.ClaimNull:
 		a.name, a.nameSt = c.name()
@@ -82,9 +92,6 @@ func (c *compound) open() proto.Status {
 	if st := c.decodeOpen(&a); st != proto.OK {
 		return st
 	}
-	if st := c.mayOpen(&a); st != proto.OK {
-		return st
-	}
 	c.req.Fresh() // who opens a file sees what was there when another closed it
 	file, attr, change, set, st := c.find(&a)
 	if st != proto.OK {
@@ -101,18 +108,6 @@ func (c *compound) open() proto.Status {
 	c.e.Uint32(proto.OpenResultLocktypePosix | proto.OpenResultPreserveUnlinked)
 	encodeBitmap(c.e, set)
 	c.noDelegation(a.wants)
-	return proto.OK
-}
-
-// mayOpen says whether this kind of OPEN is possible now. That a client has not
-// sent RECLAIM_COMPLETE does not matter outside of the grace period.
-func (c *compound) mayOpen(a *openArgs) proto.Status {
-	switch {
-	case a.claim == proto.ClaimPrevious:
-		return c.p.state.MayReclaim(c.client)
-	case c.p.state.InGrace():
-		return proto.ErrGrace
-	}
 	return proto.OK
 }
 
@@ -192,23 +187,80 @@ func (c *compound) findOrCreate(a *openArgs) (f vfs.File, attr vfs.Attr, change 
 		return f, attr, change, set, a.nameSt
 	case a.attrs.status != proto.OK:
 		return f, attr, change, set, a.attrs.status
-	case a.attrs.set.Mask&cluster.SetSize != 0 && c.p.state.AnyDenied():
-		// A file that is there would be truncated before its open is refused.
-		old, _, err := c.fs.Lookup(&c.req, c.cur, a.name)
-		if err == nil && c.p.state.Denied(old, a.access) {
-			return f, attr, change, set, proto.ErrShareDenied
+	case a.attrs.set.Mask&cluster.SetSize != 0 && !mustRecord(a) && !c.replay:
+		// A file that is there would be truncated although others deny writing: an open
+		// for writing is refused together with that.
+		if old, _, err := c.fs.Lookup(&c.req, c.cur, a.name); err == nil {
+			if err := c.fs.Denied(&c.req, old, vfs.StateID{}, vfs.AccessModify); err != nil {
+				return f, attr, change, set, denyStatus(err, proto.ErrShareDenied)
+			}
 		}
 	}
-	made, err := c.fs.Create(&c.req, c.cur, a.name, vfs.CreateArgs{
+	args := vfs.CreateArgs{
 		Type: cluster.TypeRegular, How: createHow[a.mode], Verifier: c.exclusive(a), Attr: a.attrs.set,
-	})
+	}
+	if mustRecord(a) {
+		a.other = c.p.state.NewOther(c.client, state.KindCreate, a.access, a.owner, vfs.File{}, c.newSalt())
+		a.recorded = true
+		args.Open = &vfs.State{
+			Other: a.other, Kind: vfs.StateOpen, Client: c.client.ID,
+			Access: uint8(a.access), Deny: uint8(a.deny), Owner: a.owner,
+		}
+	}
+	made, err := c.fs.Create(&c.req, c.cur, a.name, args)
+	if errno(err) == cluster.ESHARE {
+		// Whether another try is worth it may look different now from when this
+		// request was first executed: then it is.
+		if c.yieldShares(a) || c.replay {
+			made, err = c.fs.Create(&c.req, c.cur, a.name, args)
+		}
+	}
 	if err != nil {
 		return f, attr, change, set, status(err)
 	}
 	if st = openable(made.Attr.Type); st == proto.OK && !made.Created {
 		st = c.mayAccess(made.File, a.access)
 	}
+	if st != proto.OK && a.recorded {
+		c.dropState(made.File, a.other, a.deny != 0)
+	}
 	return made.File, made.Attr, made.Dir, a.attrs.done(made.Set), st
+}
+
+// mustRecord says whether an open has to outlive this front-end.
+func mustRecord(a *openArgs) bool { return a.access&proto.ShareAccessWrite != 0 || a.deny != 0 }
+
+// yieldShares has those expire who keep a file that is to be opened by name from
+// being opened so, and whose leases have ended.
+func (c *compound) yieldShares(a *openArgs) bool {
+	f, _, err := c.fs.Lookup(&c.req, c.cur, a.name)
+	return err == nil && c.yieldFile(f, a.access, a.deny)
+}
+
+// yieldFile is yieldShares of a file. It reports whether it is worth trying again.
+func (c *compound) yieldFile(f vfs.File, access, deny uint32) bool {
+	states, err := c.fs.States(&c.req, f)
+	if err != nil {
+		return false
+	}
+	some := false
+	for i := range states {
+		s := &states[i]
+		if s.Kind == vfs.StateOpen && s.Client != c.client.ID &&
+			(access&uint32(s.Deny) != 0 || deny&uint32(s.Access) != 0) {
+			some = c.yield(s.Client) || some
+		}
+	}
+	return some
+}
+
+// dropState deletes what is recorded of a state; who is told so has nothing to do
+// about a failure, and its client's end deletes it, too.
+func (c *compound) dropState(f vfs.File, other vfs.StateID, wait bool) {
+	c.plain()
+	if err := c.fs.DropState(&c.req, f, other, wait); err != nil {
+		c.p.log.Warn("can't delete an open that was refused or closed", "client", c.client.Owner, "err", err)
+	}
 }
 
 // exclusive returns the verifier of an exclusive create as the file system
@@ -223,21 +275,86 @@ func (c *compound) exclusive(a *openArgs) uint64 {
 	return binary.BigEndian.Uint64(d[:])
 }
 
-// hold records the open, here and in the file system, so that the file stays
-// when its last name is removed.
+// hold records the open, here, in the file system so that the file stays when its
+// last name is removed, and with the file if it has to outlive this front-end.
 func (c *compound) hold(a *openArgs, f vfs.File) (state.Stateid, proto.Status) {
+	mu := c.p.fileLock(c.client.ID, f)
+	mu.Lock()
+	defer mu.Unlock()
 	if err := c.fs.Open(&c.req, f); err != nil {
 		return state.Stateid{}, status(err)
 	}
-	args := state.OpenArgs{Owner: a.owner, File: f, Access: a.access, Deny: a.deny}
-	sid, fresh, st := c.p.state.Open(c.client, args)
-	if st == proto.ErrShareDenied && c.p.expireLapsed(c.call.Context()) {
-		sid, fresh, st = c.p.state.Open(c.client, args)
-	}
-	if st != proto.OK || !fresh {
+	args := state.OpenArgs{Owner: a.owner, File: f, Access: a.access, Deny: a.deny, Other: a.other, Recorded: a.recorded}
+	o, st := c.holdAs(&args, a.claim == proto.ClaimPrevious)
+	if st != proto.OK || !o.Fresh {
 		c.fs.Close(f) // not held, or held already
 	}
-	return sid, st
+	if st != proto.OK && args.Recorded {
+		c.dropState(f, args.Other, a.deny != 0)
+	}
+	for _, id := range o.Drop {
+		c.dropState(f, id, false)
+	}
+	return o.Stateid, st
+}
+
+func (c *compound) holdAs(a *state.OpenArgs, reclaim bool) (o state.Opened, st proto.Status) {
+	m := c.p.state
+	if c.client.Loaded() && !m.HasOpen(c.client, a.Owner, a.File) {
+		if st := c.lesson(a.File, state.Stateid{}); st != proto.OK {
+			return o, st
+		}
+	}
+	if reclaim && !m.Reclaimable(c.client, a) {
+		return o, proto.ErrNoGrace // nothing was lost: what it does not hold, others may
+	}
+	if !a.Recorded {
+		a.Other = m.NewOther(c.client, state.KindOpen, a.Access, a.Owner, a.File, c.newSalt())
+	}
+	for try := 0; ; try++ {
+		o, st = c.tryHold(a)
+		if st != proto.ErrShareDenied || try > 0 {
+			return o, st
+		}
+		gone := m.ExpireHolders(a.File, c.p.cfg.Now())
+		c.p.expired(gone)
+		c.p.release(c.call.Context(), gone)
+		if !c.yieldFile(a.File, a.Access, a.Deny) && len(gone) == 0 {
+			return o, st
+		}
+	}
+}
+
+func (c *compound) tryHold(a *state.OpenArgs) (o state.Opened, st proto.Status) {
+	m := c.p.state
+	record, needed, st := m.PlanOpen(c.client, a)
+	if st != proto.OK {
+		return o, st
+	}
+	if !needed && !a.Recorded {
+		// Nobody else is asked, so it is looked at what others deny.
+		var want uint32
+		if a.Access&proto.ShareAccessRead != 0 {
+			want = vfs.AccessRead
+		}
+		if a.Access&proto.ShareAccessWrite != 0 {
+			want |= vfs.AccessModify
+		}
+		if err := c.fs.Denied(&c.req, a.File, record.Other, want); err != nil {
+			return o, denyStatus(err, proto.ErrShareDenied)
+		}
+	}
+	if needed {
+		c.plain()
+		if err := c.fs.PutState(&c.req, a.File, record); err != nil {
+			return o, status(err)
+		}
+	}
+	o, st = m.Open(c.client, a, needed)
+	if st != proto.OK && needed && !m.HasOpen(c.client, a.Owner, a.File) {
+		c.dropState(a.File, record.Other, record.Deny != 0)
+	}
+	return o, st
 }
 
 // noDelegation appends that there is none, and why, to a client that has said
@@ -267,12 +384,52 @@ func (c *compound) openDowngrade() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	sid, st := c.p.state.Downgrade(c.client, c.resolve(sid), c.cur, access, deny)
+	if c.minor == 0 {
+		if st := c.p.v40.holder(c, sid); st != proto.OK {
+			return st
+		}
+	}
+	sid = c.resolve(sid)
+	mu := c.p.fileLock(c.client.ID, c.cur)
+	mu.Lock()
+	defer mu.Unlock()
+	ch, st := c.p.state.PlanDowngrade(c.client, sid, c.cur, access, deny)
+	if c.learn(&st, sid, c.cur) {
+		ch, st = c.p.state.PlanDowngrade(c.client, sid, c.cur, access, deny)
+	}
 	if st != proto.OK {
+		return c.settle(st)
+	}
+	if st := c.apply(&ch); st != proto.OK {
 		return st
+	}
+	sid, st = c.p.state.Downgrade(c.client, sid, c.cur, access, deny, ch.Put != nil)
+	if st != proto.OK {
+		return c.settle(st)
 	}
 	c.setStateid(sid)
 	sid.Encode(c.e)
+	return proto.OK
+}
+
+// apply does to the file system what a change of an open of the current file asks for.
+func (c *compound) apply(ch *state.Change) proto.Status {
+	c.plain()
+	for _, l := range ch.Unlock {
+		if err := c.fs.Unlock(&c.req, c.cur, l); err != nil {
+			return status(err)
+		}
+	}
+	if ch.Put != nil {
+		if err := c.fs.PutState(&c.req, c.cur, *ch.Put); err != nil {
+			return status(err)
+		}
+	}
+	for _, id := range ch.Drop {
+		if err := c.fs.DropState(&c.req, c.cur, id, ch.Wait); err != nil {
+			return status(err)
+		}
+	}
 	return proto.OK
 }
 
@@ -283,16 +440,33 @@ func (c *compound) close() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	held, st := c.p.state.Close(c.client, c.resolve(sid), c.cur)
-	if st != proto.OK {
-		return st
-	}
-	for _, l := range held {
-		if err := c.fs.Unlock(&c.req, c.cur, l); err != nil {
-			c.p.log.Warn("can't release a lock of a closed file", "client", c.client.Owner, "err", err)
+	if c.minor == 0 {
+		if st := c.p.v40.holder(c, sid); st != proto.OK {
+			return st
 		}
 	}
-	c.fs.Close(c.cur)
+	sid = c.resolve(sid)
+	mu := c.p.fileLock(c.client.ID, c.cur)
+	mu.Lock()
+	defer mu.Unlock()
+	ch, st := c.p.state.PlanClose(c.client, sid, c.cur)
+	if c.learn(&st, sid, c.cur) {
+		ch, st = c.p.state.PlanClose(c.client, sid, c.cur)
+	}
+	switch {
+	case st == proto.OK:
+		if st := c.apply(&ch); st != proto.OK {
+			return st
+		}
+		if st := c.p.state.Close(c.client, sid, c.cur); st != proto.OK {
+			return c.settle(st)
+		}
+		c.fs.Close(c.cur)
+	case st == state.Unknown && c.replay && c.p.state.Genuine(c.client, sid, c.cur):
+		// This very request has closed it, and was not answered.
+	default:
+		return c.settle(st)
+	}
 	c.setStateid(state.Invalid)
 	state.Invalid.Encode(c.e)
 	return proto.OK

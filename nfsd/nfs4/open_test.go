@@ -32,7 +32,7 @@ func TestOpenStateids(t *testing.T) {
 			t.Fatalf("open %d has %+v, want %+v", i, o.sid, want)
 		}
 	}
-	if other.sid.ID == one.sid.ID || other.sid.Seq != 1 {
+	if other.sid.Other == one.sid.Other || other.sid.Seq != 1 {
 		t.Fatal("two owners share a stateid")
 	}
 	if n := r.fs.Opens(mustFile(t, r, one.fh)); n != 2 {
@@ -55,14 +55,14 @@ func TestOpenStateids(t *testing.T) {
 		t.Fatal(st)
 	}
 	again := s.mustOpen(root, openHow{name: "f"})
-	if again.sid.ID == one.sid.ID || again.sid.Seq != 1 {
+	if again.sid.Other == one.sid.Other || again.sid.Seq != 1 {
 		t.Fatalf("after CLOSE: %+v", again.sid)
 	}
 	s.one(one.fh, proto.OpClose, closeOp(again.sid))
 	s.one(one.fh, proto.OpClose, closeOp(other.sid))
 	isClosed(t, r, one.fh)
 	// Trap 2: nothing is ever STALE_STATEID.
-	for _, sid := range []state.Stateid{again.sid, {Seq: 1, Boot: 5, ID: 1}, {Seq: 1, Boot: 77, ID: 999}} {
+	for _, sid := range []state.Stateid{again.sid, {Seq: 1, Other: [12]byte{1}}, {Seq: 1, Other: [12]byte{0x11, 0, 1, 9}}} {
 		if st, _ := s.one(one.fh, proto.OpRead, readOp(sid, 0, 1)); st != proto.ErrBadStateid {
 			t.Fatal(st)
 		}
@@ -86,7 +86,7 @@ func TestTestAndFreeStateid(t *testing.T) {
 	old := s.mustOpen(root, openHow{create: true, name: "f"})
 	now := s.mustOpen(root, openHow{name: "f"})
 	theirs := s2.mustOpen(root, openHow{name: "f"})
-	d := s.do(testStateids(old.sid, now.sid, theirs.sid, state.Stateid{Seq: 1, Boot: 9, ID: 3})).ok(proto.OpTestStateid)
+	d := s.do(testStateids(old.sid, now.sid, theirs.sid, state.Stateid{Seq: 1, Other: [12]byte{9}})).ok(proto.OpTestStateid)
 	want := []proto.Status{proto.ErrOldStateid, proto.OK, proto.ErrBadStateid, proto.ErrBadStateid}
 	if n := d.Uint32(); n != 4 {
 		t.Fatal(n)
@@ -165,7 +165,7 @@ func TestOpenErrors(t *testing.T) {
 		{"not permitted, created", root, openHow{name: "f", create: true}, 5, proto.ErrAccess},
 		{"deny 4", root, openHow{name: "f", deny: 4}, 0, proto.ErrInval},
 		{"delegation", f.fh, openHow{claim: proto.ClaimDelegPrevFH}, 0, proto.ErrNotsupp},
-		{"reclaim", f.fh, openHow{claim: proto.ClaimPrevious}, 0, proto.ErrNoGrace},
+		{"reclaim", f.fh, openHow{claim: proto.ClaimPrevious, owner: "another"}, 0, proto.ErrNoGrace},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

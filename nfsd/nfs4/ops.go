@@ -51,6 +51,7 @@ var operations = [proto.MaxOp42 + 1]operation{
 	proto.OpSetattr:           {(*compound).setattr, needCur | changes},
 	proto.OpVerify:            {(*compound).verify, needCur},
 	proto.OpWrite:             {(*compound).write, needCur | changes},
+	proto.OpBackchannelCtl:    {(*compound).backchannelCtl, 0},
 	proto.OpBindConnToSession: {(*compound).bindConnToSession, sessionless | alone},
 	proto.OpExchangeID:        {(*compound).exchangeID, sessionless},
 	proto.OpCreateSession:     {(*compound).createSession, sessionless},

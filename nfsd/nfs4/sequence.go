@@ -3,6 +3,7 @@ package nfs4
 import (
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
+	"github.com/hawserfs/hawser/vfs"
 )
 
 // rpcHeader is the size of an RPC reply's header, which the limits of a
@@ -44,7 +45,7 @@ func (c *compound) sequence() (st proto.Status, again bool) {
 	c.e.Uint32(slot)
 	c.e.Uint32(high)
 	c.e.Uint32(high)
-	c.e.Uint32(0) // no callbacks, so no path for them can be down
+	c.e.Uint32(channelOf(s).status())
 	return proto.OK, false
 }
 
@@ -66,8 +67,10 @@ func (c *compound) begin(id *state.SessionID, slot, seq uint32) (proto.Status, b
 		switch outcome {
 		case state.Refuse:
 			return st, false
-		case state.Fresh:
+		case state.Fresh, state.Maybe:
 			c.session, c.slot, c.inSlot = s, slot, true
+			c.origin = vfs.Origin{Session: *id, Slot: slot, Seq: seq, Ordered: true}
+			c.replay = outcome == state.Maybe
 			s.Client.Renew(c.p.cfg.Now())
 			return proto.OK, false
 		case state.Park:

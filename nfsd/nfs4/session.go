@@ -7,6 +7,7 @@ import (
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/state"
 	"github.com/hawserfs/hawser/nfsd/xdr"
+	"github.com/hawserfs/hawser/vfs"
 )
 
 // principal returns who makes or uses a client record.
@@ -71,6 +72,7 @@ func (c *compound) exchangeID() proto.Status {
 	}
 	a.Principal = c.principal()
 	a.Peer = c.peer()
+	a.Minor = c.minor
 	a.Update = flags&proto.ExchgIDFlagUpdConfirmedRecA != 0
 	r, gone, st := c.p.state.ExchangeID(c.p.cfg.Now(), a)
 	c.p.expired(gone)
@@ -151,27 +153,32 @@ func encodeChannel(e *xdr.Encoder, a *state.ChannelAttrs) {
 	e.Uint32(0) // no ca_rdma_ird
 }
 
-// skipCallbackSec skips a callback_sec_parms4. gss: it names an RPCSEC_GSS context.
-func skipCallbackSec(d *xdr.Decoder) (gss bool) {
-	switch oncrpc.Flavor(d.Uint32()) {
-	case oncrpc.AuthNone:
-	case oncrpc.AuthSysF:
-		d.Uint32()
-		d.Opaque(255)
-		d.Uint32()
-		d.Uint32()
-		for range d.Count(oncrpc.MaxGroups, 4) {
+// callbackSec takes the callback_sec_parms4 of CREATE_SESSION or BACKCHANNEL_CTL, and
+// returns the first that can be used. gss: one names an RPCSEC_GSS context.
+func callbackSec(d *xdr.Decoder) (cred state.CallbackCred, gss bool) {
+	for range d.Count(16, 4) {
+		switch oncrpc.Flavor(d.Uint32()) {
+		case oncrpc.AuthNone:
+		case oncrpc.AuthSysF:
 			d.Uint32()
+			machine := d.Opaque(255)
+			uid, gid := d.Uint32(), d.Uint32()
+			for range d.Count(oncrpc.MaxGroups, 4) {
+				d.Uint32()
+			}
+			if !cred.Sys && d.Err() == nil {
+				cred = state.CallbackCred{Sys: true, UID: uid, GID: gid, Machine: string(machine)}
+			}
+		case oncrpc.RPCSecGSS:
+			d.Uint32()
+			d.Opaque(proto.OpaqueLimit)
+			d.Opaque(proto.OpaqueLimit)
+			gss = true
+		default:
+			d.Fail(xdr.ErrLong)
 		}
-	case oncrpc.RPCSecGSS:
-		d.Uint32()
-		d.Opaque(proto.OpaqueLimit)
-		d.Opaque(proto.OpaqueLimit)
-		return true
-	default:
-		d.Fail(xdr.ErrLong)
 	}
-	return false
+	return cred, gss
 }
 
 // createSession is CREATE_SESSION (RFC 8881 §18.36).
@@ -183,10 +190,8 @@ func (c *compound) createSession() proto.Status {
 	a.Fore = decodeChannel(c.d)
 	a.Back = decodeChannel(c.d)
 	a.CBProgram = c.d.Uint32()
-	gss := false
-	for range c.d.Count(16, 4) {
-		gss = skipCallbackSec(c.d) || gss
-	}
+	var gss bool
+	a.CBCred, gss = callbackSec(c.d)
 	switch {
 	case c.d.Err() != nil:
 		return proto.ErrBadxdr
@@ -195,22 +200,30 @@ func (c *compound) createSession() proto.Status {
 	}
 	a.Principal = c.principal()
 	ctx := c.call.Context()
-	if owner, ok := c.p.state.Unrecorded(a); ok && c.p.cfg.Clients != nil {
-		// Its name is on record before it can hold anything, so that it can
-		// reclaim that after a restart of this server, and others can't.
-		mu := c.p.record(owner)
-		mu.Lock()
-		defer mu.Unlock()
-		if err := c.p.cfg.Clients.PutClient(ctx, []byte(owner)); err != nil {
-			c.p.log.Warn("can't record a client", "client", owner, "err", err)
-			return proto.ErrDelay
+	old := c.p.state.Superseded(a)
+	if old != 0 {
+		// The client has restarted: what its last incarnation held goes first, while
+		// the record still says that there may be something.
+		if err := c.fs.ReleaseClient(ctx, old); err != nil {
+			return status(err)
 		}
 	}
 	r, gone := c.p.state.CreateSession(c.p.cfg.Now(), a)
+	for i := range gone {
+		if gone[i].Client == old {
+			gone[i].Client = 0 // just released
+		}
+	}
 	c.p.restarted(gone, c.peer())
 	c.p.release(ctx, gone)
+	if st := c.p.record(ctx, a.ClientID); st != proto.OK {
+		return st
+	}
 	if r.Status != proto.OK {
 		return r.Status
+	}
+	if s := c.p.state.Session(&r.ID); s != nil && r.Flags&proto.CreateSessionFlagConnBackChan != 0 {
+		channelOf(s).bind(c.call.Conn)
 	}
 	c.e.FixedOpaque(r.ID[:])
 	c.e.Uint32(r.Sequence)
@@ -234,8 +247,8 @@ func (p *Program) restarted(gone []state.Gone, from string) {
 	}
 }
 
-// bindConnToSession is BIND_CONN_TO_SESSION (RFC 8881 §18.34). Connections are
-// bound to the fore channel by using it, and there are no callbacks.
+// bindConnToSession is BIND_CONN_TO_SESSION (RFC 8881 §18.34). Connections are bound
+// to the fore channel by using it, too.
 func (c *compound) bindConnToSession() proto.Status {
 	var id state.SessionID
 	copy(id[:], c.d.FixedOpaque(len(id)))
@@ -244,7 +257,8 @@ func (c *compound) bindConnToSession() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if c.p.state.Session(&id) == nil {
+	s := c.p.state.Session(&id)
+	if s == nil {
 		return proto.ErrBadsession
 	}
 	switch dir {
@@ -254,10 +268,28 @@ func (c *compound) bindConnToSession() proto.Status {
 	default:
 		return proto.ErrInval
 	}
+	if dir != proto.CDFSFore {
+		channelOf(s).bind(c.call.Conn)
+	}
+	s.Client.Renew(c.p.cfg.Now())
 	c.e.FixedOpaque(id[:])
 	c.e.Uint32(dir)
 	c.e.Bool(false) // no RDMA
 	return proto.OK
+}
+
+// backchannelCtl is BACKCHANNEL_CTL (RFC 8881 §18.33).
+func (c *compound) backchannelCtl() proto.Status {
+	program := c.d.Uint32()
+	cred, gss := callbackSec(c.d)
+	switch {
+	case c.d.Err() != nil:
+		return proto.ErrBadxdr
+	case gss:
+		return proto.ErrNoent
+	}
+	c.p.state.SetCallback(c.session, program, cred)
+	return c.p.record(c.call.Context(), c.client.ID)
 }
 
 // destroySession is DESTROY_SESSION (RFC 8881 §18.37).
@@ -270,7 +302,21 @@ func (c *compound) destroySession() proto.Status {
 	case c.session != nil && c.session.ID == id && c.index+1 < c.ops:
 		return proto.ErrNotOnlyOp // its own session, and not as the last operation
 	}
-	return c.p.state.DestroySession(&id)
+	s := c.p.state.Session(&id)
+	if s == nil {
+		return proto.ErrBadsession
+	}
+	mu := c.p.recordLock(s.Client.ID)
+	mu.Lock()
+	defer mu.Unlock()
+	if st := c.p.store(c.call.Context(), c.p.state.RecordWithout(s)); st != proto.OK {
+		return st
+	}
+	st := c.p.state.DestroySession(&id)
+	if st == proto.OK {
+		c.p.forgetSessions([]state.SessionID{id})
+	}
+	return st
 }
 
 // destroyClientid is DESTROY_CLIENTID (RFC 8881 §18.50).
@@ -278,6 +324,18 @@ func (c *compound) destroyClientid() proto.Status {
 	id := c.d.Uint64()
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
+	}
+	if cl := c.p.state.Client(id); cl != nil && cl.Loaded() {
+		// It may hold what is not known here, since it was taken over.
+		held := false
+		c.req.Fresh()
+		err := c.fs.ClientStates(&c.req, id, func(vfs.File, vfs.State) bool { held = true; return false })
+		switch {
+		case err != nil:
+			return status(err)
+		case held:
+			return proto.ErrClientidBusy
+		}
 	}
 	gone, st := c.p.state.DestroyClientid(id)
 	c.p.release(c.call.Context(), gone)
@@ -295,11 +353,10 @@ func (c *compound) reclaimComplete() proto.Status {
 	case oneFS:
 		return proto.OK // file systems do not move between servers
 	}
-	st := c.p.state.ReclaimComplete(c.client)
-	if c.p.state.InGrace() {
-		c.p.wake()
+	if st := c.p.state.ReclaimComplete(c.client, c.replay); st != proto.OK {
+		return st
 	}
-	return st
+	return c.p.record(c.call.Context(), c.client.ID)
 }
 
 // testStateid is TEST_STATEID (RFC 8881 §18.48).
@@ -324,7 +381,43 @@ func (c *compound) freeStateid() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	return c.p.state.Free(c.client, c.resolve(sid))
+	f, drop, st := c.p.state.Free(c.client, c.resolve(sid))
+	if st == state.Unknown {
+		if f, drop, st = c.freeUnknown(c.resolve(sid)); st == state.Unknown && c.replay {
+			return proto.OK // it may have been freed by this very request
+		}
+	}
+	if st != proto.OK {
+		return c.settle(st)
+	}
+	c.plain()
+	for _, id := range drop {
+		if err := c.fs.DropState(&c.req, f, id, false); err != nil {
+			return status(err)
+		}
+	}
+	return proto.OK
+}
+
+// freeUnknown is FREE_STATEID of what a taken-over client has not used since: the
+// operation does not say of which file it is, so that is looked up.
+func (c *compound) freeUnknown(sid state.Stateid) (f vfs.File, drop []vfs.StateID, st proto.Status) {
+	found := false
+	c.req.Fresh()
+	err := c.fs.ClientStates(&c.req, c.client.ID, func(of vfs.File, s vfs.State) bool {
+		f, found = of, s.Other == sid.Other
+		return !found
+	})
+	switch {
+	case err != nil:
+		return f, nil, status(err)
+	case !found:
+		return f, nil, state.Unknown
+	}
+	if st := c.lesson(f, state.Stateid{}); st != proto.OK {
+		return f, nil, st
+	}
+	return c.p.state.Free(c.client, sid)
 }
 
 // delegreturn is DELEGRETURN: there are no delegations to return.

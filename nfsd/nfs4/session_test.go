@@ -266,7 +266,6 @@ func TestCompoundRules(t *testing.T) {
 		last  proto.Op
 	}{
 		{"empty", 1, nil, proto.OK, 0, 0},
-		{"minor 0", 0, []op{simple(proto.OpPutrootfh)}, proto.ErrMinorVersMismatch, 0, 0},
 		{"minor 3", 3, nil, proto.ErrMinorVersMismatch, 0, 0},
 		{"no session", 1, []op{simple(proto.OpPutrootfh)}, proto.ErrOpNotInSession, 1, proto.OpPutrootfh},
 		{"sequence late", 1, []op{seq(), s.sequence(1, 1)}, proto.ErrSequencePos, 2, proto.OpSequence},

@@ -7,6 +7,10 @@ import (
 	"github.com/hawserfs/hawser/nfsd/proto"
 )
 
+// statusFenced says that another front-end serves the identity: the request must
+// not be answered. It is never sent.
+const statusFenced = proto.Status(1<<32 - 3)
+
 // statusOf maps the errors of the file system to NFS statuses. What is missing
 // is SERVERFAULT.
 var statusOf = map[cluster.Errno]proto.Status{
@@ -36,7 +40,8 @@ var statusOf = map[cluster.Errno]proto.Status{
 	cluster.ENODATA:      proto.ErrNoxattr,
 	cluster.EBADNAME:     proto.ErrBadchar,
 	cluster.ESYMLINK:     proto.ErrSymlink,
-	cluster.EFENCED:      proto.ErrDelay,
+	cluster.EFENCED:      statusFenced,
+	cluster.ESHARE:       proto.ErrShareDenied,
 	cluster.ERETRY:       proto.ErrDelay,
 	cluster.EAGAIN:       proto.ErrDelay,
 	cluster.ECONFLICT:    proto.ErrDelay,

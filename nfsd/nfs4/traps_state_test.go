@@ -36,7 +36,7 @@ func TestTrap12ConcurrentOpens(t *testing.T) {
 	wg.Wait()
 	slices.SortFunc(sids, func(a, b state.Stateid) int { return int(a.Seq) - int(b.Seq) })
 	for i, sid := range sids {
-		if sid.Seq != uint32(i+1) || sid.ID != sids[0].ID {
+		if sid.Seq != uint32(i+1) || sid.Other != sids[0].Other {
 			t.Fatalf("open %d has %+v", i, sid)
 		}
 	}

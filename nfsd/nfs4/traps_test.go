@@ -23,7 +23,7 @@ type trap struct {
 var traps = []trap{
 	{
 		"SEQ_MISORDERED from a server that has lost its slots: the client tries every 15 s, for ever",
-		"a session that is not known is BADSESSION, its client STALE_CLIENTID; addresses do not move between nodes yet",
+		"a session that is not known is BADSESSION, its client STALE_CLIENTID; one that was taken over goes on, and each slot takes the seqid that comes",
 		[]string{"TestTrap01RestartIsNoMisorder", "../client.TestRestart"},
 	},
 	{
@@ -33,8 +33,8 @@ var traps = []trap{
 	},
 	{
 		"GRACE because a client has not sent RECLAIM_COMPLETE, outside of the grace period: opens hang",
-		"GRACE is said in the grace period of this front-end only, to all alike",
-		[]string{"TestGrace", "TestGraceTimesOut"},
+		"there is no grace period: nothing is ever lost, so that nothing is GRACE",
+		[]string{"TestReclaim"},
 	},
 	{
 		"a request is dropped and the connection stays open: the client waits for ever",
@@ -170,8 +170,8 @@ var traps = []trap{
 	},
 	{
 		"MOVED without fs_locations; the reclaim flag of LOCK ignored",
-		"nothing moves, so that nothing is MOVED; a reclaim is for the grace period and those on record",
-		[]string{"TestGrace", "../../vfs.TestRestart"},
+		"nothing moves, so that nothing is MOVED; a reclaim is granted to who holds the lock already",
+		[]string{"TestReclaim"},
 	},
 }
 

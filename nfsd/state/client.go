@@ -17,6 +17,8 @@ type Principal struct {
 // A Client is a client record (RFC 8881 §2.4).
 type Client struct {
 	ID        uint64
+	Slot      uint16 // its number among the identity's clients now; stateids name it
+	Minor     uint32 // 0 for NFSv4.0; otherwise that of the EXCHANGE_ID
 	Owner     string // co_ownerid
 	Verifier  uint64 // co_verifier: another one is another incarnation of the client
 	Principal Principal
@@ -28,7 +30,12 @@ type Client struct {
 	cached       *CreateSessionResult
 	sessions     map[SessionID]*Session
 	complete     bool // has sent RECLAIM_COMPLETE
+	ext          Extension
+	changes      uint64 // of the record
+	recorded     uint64 // up to which of them it has been recorded
+	replaces     uint64 // the client whose record goes with the next one
 
+	loaded  bool         // taken over: it may hold what is not known here yet
 	renewed atomic.Int64 // cluster.Time of the last sign of life
 
 	mu    sync.Mutex
@@ -39,6 +46,10 @@ type Client struct {
 
 // Renew renews the client's lease.
 func (c *Client) Renew(now cluster.Time) { c.renewed.Store(int64(now)) }
+
+// Loaded reports whether the client was taken over, so that it may hold states
+// that are not known here: see Learn.
+func (c *Client) Loaded() bool { return c.loaded }
 
 // lapsed reports whether the client's lease has ended.
 func (m *Manager) lapsed(c *Client, now cluster.Time) bool {
@@ -52,128 +63,101 @@ func (c *Client) busy() bool {
 	return len(c.sessions) > 0 || len(c.opens) > 0 || len(c.locks) > 0
 }
 
+// newClient makes a client, unconfirmed, with an id and a slot. m.mu is held, and
+// there are fewer than MaxClients.
+func (m *Manager) newClient(owner string, verifier uint64, p Principal, peer string) *Client {
+	m.nextClient++
+	c := &Client{
+		ID:    cluster.MakeClientID(m.cfg.Identity, m.cfg.Epoch, m.nextClient),
+		Owner: owner, Verifier: verifier, Principal: p, Peer: peer,
+	}
+	// The number that was free for longest: what still has an older client's does not fit.
+	for m.nextSlot++; m.nextSlot == 0 || m.slots[m.nextSlot] != nil; m.nextSlot++ {
+	}
+	c.Slot = m.nextSlot
+	m.insert(c)
+	return c
+}
+
+// insert puts a client into the tables. m.mu is held.
+func (m *Manager) insert(c *Client) {
+	c.sessions = make(map[SessionID]*Session)
+	c.opens = make(map[openKey]*Open)
+	c.locks = make(map[lockKey]*Lock)
+	m.clients[c.ID] = c
+	m.slots[c.Slot] = c
+	if c.confirmedRec {
+		m.confirmed[c.Owner] = c
+	} else {
+		m.unconfirmed[c.Owner] = c
+	}
+}
+
+// Client returns a client by its id, or nil.
+func (m *Manager) Client(id uint64) *Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clients[id]
+}
+
+// ClientOf returns the client that a stateid names, or nil.
+func (m *Manager) ClientOf(sid Stateid) *Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slots[otherSlot(sid.Other)]
+}
+
 // Gone is a client whose state has been dropped. The caller has to do to the file
-// system what follows from it: close the files, release the client's locks, and
-// forget its owner if it is to be forgotten.
+// system and the store what follows from it: close the files, release the client's
+// locks and states, forget the results of its sessions, and delete its record.
 type Gone struct {
-	Client uint64 // 0: it can't have had locks
-	Owner  string
-	Peer   string     // where it came from
-	Files  []vfs.File // each was open once for each time it is listed
-	Forget bool       // there is no other record of the owner
+	Client   uint64 // whose locks and states there may be; 0: none
+	Record   uint64 // whose record is to be deleted, after the release; 0: none
+	Owner    string
+	Peer     string      // where it came from
+	Files    []vfs.File  // each was open once for each time it is listed
+	Sessions []SessionID // that it had
 }
 
 // remove drops c with all its state. m.mu is held.
 func (m *Manager) remove(c *Client) Gone {
 	delete(m.clients, c.ID)
+	delete(m.slots, c.Slot)
 	if m.confirmed[c.Owner] == c {
 		delete(m.confirmed, c.Owner)
 	}
 	if m.unconfirmed[c.Owner] == c {
 		delete(m.unconfirmed, c.Owner)
 	}
+	g := Gone{Owner: c.Owner, Peer: c.Peer}
 	for _, s := range c.sessions {
 		m.sessions.drop(s.ID)
+		g.Sessions = append(g.Sessions, s.ID)
 	}
 	c.sessions = nil
-	g := Gone{Owner: c.Owner, Peer: c.Peer, Forget: c.confirmedRec}
-	if c.confirmedRec { // others have never had locks
-		g.Client = c.ID
+	if c.confirmedRec {
+		g.Record = c.ID
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.loaded || len(c.opens) > 0 || len(c.locks) > 0 {
+		g.Client = c.ID
+	}
 	c.dead = true
 	for _, l := range c.locks {
-		m.table.drop(l.id)
+		m.forgetLock(l)
 	}
 	for _, o := range c.opens {
-		m.table.drop(o.id)
-		m.shares.change(o.file, o.access, o.deny, 0, 0)
+		m.forget(o)
 		g.Files = append(g.Files, o.file)
 	}
 	c.opens, c.locks = nil, nil
 	return g
 }
 
-// ExchangeArgs is what EXCHANGE_ID asks for.
-type ExchangeArgs struct {
-	Owner     []byte
-	Verifier  uint64
-	Principal Principal
-	Update    bool   // EXCHGID4_FLAG_UPD_CONFIRMED_REC_A
-	Peer      string // where it comes from, for the log
-}
-
-// ExchangeResult is the client id, and the sequence that CREATE_SESSION shall have.
-type ExchangeResult struct {
-	ClientID  uint64
-	Sequence  uint32
-	Confirmed bool
-}
-
-// ExchangeID makes or finds a client record: the cases of RFC 8881 §18.35.4.
-func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, []Gone, proto.Status) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var gone []Gone
-	conf := m.confirmed[string(a.Owner)]
-	if a.Update {
-		switch {
-		case conf == nil:
-			return ExchangeResult{}, nil, proto.ErrNoent
-		case conf.Verifier != a.Verifier:
-			return ExchangeResult{}, nil, proto.ErrNotSame
-		case conf.Principal != a.Principal:
-			return ExchangeResult{}, nil, proto.ErrPerm
-		}
-		return conf.exchanged(), nil, proto.OK
-	}
-	switch {
-	case conf == nil:
-	case conf.Principal != a.Principal: // two clients with one name, or another principal
-		if conf.busy() && !m.lapsed(conf, now) {
-			return ExchangeResult{}, nil, proto.ErrClidInuse
-		}
-		gone = append(gone, m.remove(conf))
-	case conf.Verifier == a.Verifier: // asked again
-		conf.Renew(now)
-		return conf.exchanged(), nil, proto.OK
-	}
-	// A new client, or a new incarnation: an older one keeps its state until
-	// CREATE_SESSION confirms the new one.
-	if old := m.unconfirmed[string(a.Owner)]; old != nil {
-		m.remove(old)
-	}
-	if len(m.clients) >= m.cfg.MaxClients {
-		more := m.expire(now)
-		gone = append(gone, more...)
-		if len(more) == 0 {
-			return ExchangeResult{}, gone, proto.ErrDelay
-		}
-	}
-	m.nextClient++
-	c := &Client{
-		ID:        uint64(m.cfg.Boot)<<32 | uint64(m.nextClient),
-		Owner:     string(a.Owner),
-		Verifier:  a.Verifier,
-		Principal: a.Principal,
-		Peer:      a.Peer,
-		sessions:  make(map[SessionID]*Session),
-		opens:     make(map[openKey]*Open),
-		locks:     make(map[lockKey]*Lock),
-	}
-	c.Renew(now)
-	m.clients[c.ID] = c
-	m.unconfirmed[c.Owner] = c
-	return c.exchanged(), gone, proto.OK
-}
-
-func (c *Client) exchanged() ExchangeResult {
-	return ExchangeResult{ClientID: c.ID, Sequence: c.seq + 1, Confirmed: c.confirmedRec}
-}
-
-// DestroyClientid drops a client that holds nothing (RFC 8881 §18.50).
+// DestroyClientid drops a client that holds nothing (RFC 8881 §18.50). The caller
+// looks for states of a loaded client that are not known here.
 func (m *Manager) DestroyClientid(id uint64) ([]Gone, proto.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,15 +186,30 @@ func (m *Manager) Expire(now cluster.Time) []Gone {
 	return gone
 }
 
-// ExpireLapsed drops all clients whose lease has ended: for when somebody
-// needs what they hold.
-func (m *Manager) ExpireLapsed(now cluster.Time) []Gone {
+// ExpireClient drops a client whose lease has ended, because somebody needs what
+// it holds. It reports nothing dropped if the lease runs, or there is no such client.
+func (m *Manager) ExpireClient(id uint64, now cluster.Time) []Gone {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.expire(now)
+	if c := m.clients[id]; c != nil && m.lapsed(c, now) {
+		return []Gone{m.remove(c)}
+	}
+	return nil
 }
 
-func (m *Manager) expire(now cluster.Time) []Gone {
+// ExpireHolders drops the clients that have f open and whose lease has ended.
+func (m *Manager) ExpireHolders(f vfs.File, now cluster.Time) []Gone {
+	var ids []uint64
+	m.shares.each(f, func(o *Open) { ids = append(ids, o.client.ID) })
+	var gone []Gone
+	for _, id := range ids {
+		gone = append(gone, m.ExpireClient(id, now)...)
+	}
+	return gone
+}
+
+// expireLapsed drops all clients whose lease has ended, to make room. m.mu is held.
+func (m *Manager) expireLapsed(now cluster.Time) []Gone {
 	var gone []Gone
 	for _, c := range m.clients {
 		if m.lapsed(c, now) {
@@ -218,19 +217,4 @@ func (m *Manager) expire(now cluster.Time) []Gone {
 		}
 	}
 	return gone
-}
-
-// Confirmed reports whether there is a confirmed record of the owner.
-func (m *Manager) Confirmed(owner string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.confirmed[owner] != nil
-}
-
-// Lapsed reports whether id is a client here whose lease has ended.
-func (m *Manager) Lapsed(id uint64, now cluster.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.clients[id]
-	return c != nil && m.lapsed(c, now)
 }

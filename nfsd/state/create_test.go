@@ -38,8 +38,8 @@ func TestCreateSessionPhases(t *testing.T) {
 		{"2 replayed", 0, 4, alice, 0, asks, proto.OK, false, true},
 		{"2 replayed for anybody", 0, 4, bob, 0, small, proto.OK, false, true},
 		{"2 no longer", 0, 3, alice, 0, asks, proto.ErrSeqMisordered, false, false},
-		{"3 confirmed already, another principal", 0, 5, bob, 0, asks, proto.OK, false, false},
-		{"4 too many sessions", 0, 6, alice, 0, asks, proto.ErrNospc, false, false},
+		{"3 confirmed already, another principal", 0, 5, bob, 0, asks, proto.OK, true, false},
+		{"4 too many sessions", 0, 6, alice, 0, asks, proto.ErrNospc, true, false},
 		{"2 the failure is replayed", 0, 6, alice, 0, asks, proto.ErrNospc, false, true},
 	}
 	var before CreateSessionResult
@@ -47,10 +47,15 @@ func TestCreateSessionPhases(t *testing.T) {
 		a := CreateSessionArgs{
 			ClientID: x.ClientID + k.id, Sequence: k.seq, Flags: k.flags, Fore: k.fore, Back: asks, Principal: k.principal,
 		}
-		if owner, ok := m.Unrecorded(a); ok != k.records || ok && owner != "a" {
-			t.Errorf("%s: to be recorded: %q %v", k.name, owner, ok)
-		}
 		r, _ := m.CreateSession(0, a)
+		// Who is confirmed is recorded, and again whenever its sequence goes on.
+		rec, ok := m.Record(x.ClientID)
+		if ok != k.records {
+			t.Errorf("%s: to be recorded: %v", k.name, ok)
+		}
+		if ok {
+			m.Recorded(rec)
+		}
 		if r.Status != k.want {
 			t.Fatalf("%s: %v, want %v", k.name, r.Status, k.want)
 		}

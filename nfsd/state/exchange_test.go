@@ -40,7 +40,7 @@ func prepare(t *testing.T, m *Manager, k known) (conf, unconf uint64) {
 		conf = x.ClientID
 		if k.open {
 			c := m.Session(&r.ID).Client
-			if _, _, st := m.Open(c, OpenArgs{Owner: []byte("o"), File: vfs.File{Ino: 5}, Access: 1}); st != proto.OK {
+			if _, st := open(m, c, "o", vfs.File{Ino: 5}, 1, 0); st != proto.OK {
 				t.Fatal(st)
 			}
 		}
@@ -161,7 +161,7 @@ func TestExchangeIDCases(t *testing.T) {
 			if len(m.clients) != records {
 				t.Errorf("%d client ids are known, want %d", len(m.clients), records)
 			}
-			if k.gone != (len(gone) == 1) || k.gone && (gone[0].Client != conf || !gone[0].Forget) {
+			if k.gone != (len(gone) == 1) || k.gone && (gone[0].Record != conf) {
 				t.Errorf("given up: %+v", gone)
 			}
 			if k.gone && k.known.open && len(gone[0].Files) != 1 {
@@ -186,7 +186,7 @@ func TestExchangeIDRestartConfirmed(t *testing.T) {
 	if r.Status != proto.OK || m.confirmed["a"].ID != unconf || len(m.unconfirmed) != 0 || len(m.clients) != 1 {
 		t.Fatal(r.Status, len(m.clients))
 	}
-	if len(gone) != 1 || gone[0].Client != conf || gone[0].Forget || len(gone[0].Files) != 1 {
+	if len(gone) != 1 || gone[0].Client != conf || gone[0].Record != 0 || len(gone[0].Files) != 1 {
 		t.Fatalf("%+v: the old incarnation's state goes, its name stays on record", gone)
 	}
 }
@@ -199,7 +199,7 @@ func TestUnconfirmedExpires(t *testing.T) {
 		t.Fatal(gone)
 	}
 	gone := m.Expire(11 * second)
-	if len(gone) != 1 || gone[0].Client != 0 || gone[0].Forget || m.clients[unconf] != nil || m.confirmed["a"].ID != conf {
+	if len(gone) != 1 || gone[0].Client != 0 || gone[0].Record != 0 || m.clients[unconf] != nil || m.confirmed["a"].ID != conf {
 		t.Fatalf("%+v", gone)
 	}
 }

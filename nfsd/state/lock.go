@@ -10,45 +10,61 @@ import (
 
 // lockKey names a lock state: a lock-owner has one for each open that it locks through.
 type lockKey struct {
-	open  uint64
-	owner string
+	open   *Open
+	digest vfs.LockOwner
 }
 
 // A Lock is the locks that a lock-owner holds through an open.
 type Lock struct {
 	holding
-	key    lockKey
-	digest vfs.LockOwner
-	held   []span // sorted, apart; under client.mu
+	key      lockKey
+	owner    string
+	digest   vfs.LockOwner
+	recorded bool          // with the file; under client.mu
+	before   []vfs.StateID // recorded names that it had; under client.mu
+	held     []span        // sorted, apart; under client.mu
 }
 
 // A span is a range of bytes, its end included.
 type span struct{ start, end uint64 }
 
+// A LockArgs says who locks through an open.
+type LockArgs struct {
+	Open   Stateid
+	File   vfs.File
+	Owner  []byte
+	Digest vfs.LockOwner // the owner as the file system names it
+	Write  bool          // the open must allow writing, as a write lock needs
+	Salt   []byte        // as for NewOther
+}
+
 // LockOpen starts a LOCK by an owner that may be new to the open (RFC 8881
-// §18.10): it returns the owner's lock state, which is made if need be. write: the
-// open must allow writing, as a write lock needs.
-func (m *Manager) LockOpen(c *Client, sid Stateid, f vfs.File, owner []byte, digest vfs.LockOwner, write bool) (*Lock, proto.Status) {
+// §18.10): it returns the owner's lock state, which is made if need be.
+func (m *Manager) LockOpen(c *Client, a *LockArgs) (*Lock, proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o, st := m.findOpen(c, sid, f)
+	o, st := m.findOpen(c, a.Open, a.File)
 	if st != proto.OK {
 		return nil, st
 	}
-	if st := o.lockable(write); st != proto.OK {
+	if st := o.lockable(a.Write); st != proto.OK {
 		return nil, st
 	}
-	k := lockKey{o.id, string(owner)}
+	k := lockKey{o, a.Digest}
+	other := m.NewOther(c, KindLock, o.access, a.Owner, a.File, a.Salt)
 	if l := c.locks[k]; l != nil {
+		if l.unknown && l.other == other { // this very request made it, and was not answered
+			l.seq, l.unknown = 0, false
+		}
 		return l, proto.OK
 	}
 	if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
 		return nil, proto.ErrDelay
 	}
-	l := &Lock{key: k, digest: digest}
-	l.holding = holding{id: m.nextID.Add(1), client: c, file: f, open: o, lock: l}
+	l := &Lock{key: k, owner: string(a.Owner), digest: a.Digest}
+	l.holding = holding{other: other, client: c, file: a.File, open: o, lock: l}
 	c.locks[k] = l
-	m.table.put(&l.holding)
+	m.table.put(l.other, &l.holding)
 	return l, proto.OK
 }
 
@@ -92,13 +108,33 @@ func (m *Manager) LockFind(c *Client, sid Stateid, f vfs.File) (*Lock, proto.Sta
 }
 
 // Owner returns the lock-owner, as the client names it.
-func (l *Lock) Owner() string { return l.key.owner }
+func (l *Lock) Owner() string { return l.owner }
 
 // Digest returns the lock-owner, as the file system names it.
 func (l *Lock) Digest() vfs.LockOwner { return l.digest }
 
-// Locked records that the file system has granted [start, end]. EXPIRED or
-// BAD_STATEID: the state was dropped meanwhile, and the caller has to release it again.
+// maxStateOwner is the longest Owner of a vfs.State, in bytes.
+const maxStateOwner = 1024
+
+// Record returns the lock state as it is to be recorded with its first lock, or nil
+// if it is recorded. Its Owner is the open's "other" and the lock-owner.
+func (l *Lock) Record() *vfs.State {
+	c := l.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.recorded {
+		return nil
+	}
+	owner := append(append(make([]byte, 0, len(l.open.other)+len(l.owner)), l.open.other[:]...), l.owner...)
+	return &vfs.State{
+		Other: l.other, Kind: vfs.StateLock, Client: c.ID, Access: uint8(l.open.access),
+		Owner: owner[:min(len(owner), maxStateOwner)], Digest: l.digest,
+	}
+}
+
+// Locked records that the file system has granted [start, end], and recorded what
+// Record returned. EXPIRED or BAD_STATEID: the state was dropped meanwhile, and
+// the caller has to release it again.
 func (m *Manager) Locked(l *Lock, start, end uint64) (Stateid, proto.Status) {
 	return m.relock(l, span{start, end}, (*Lock).add)
 }
@@ -119,8 +155,9 @@ func (m *Manager) relock(l *Lock, s span, change func(*Lock, span)) (Stateid, pr
 		return Stateid{}, proto.ErrBadStateid
 	}
 	change(l, s)
+	l.recorded = true
 	l.bump()
-	return m.stateid(&l.holding), proto.OK
+	return l.stateid(), proto.OK
 }
 
 // Refused ends a LOCK that was refused: a lock state that has never held
@@ -129,26 +166,40 @@ func (m *Manager) Refused(l *Lock) {
 	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.dead && l.seq == 0 && len(l.held) == 0 && c.locks[l.key] == l {
-		m.table.drop(l.id)
+	if !c.dead && l.seq == 0 && !l.unknown && len(l.held) == 0 && c.locks[l.key] == l {
+		m.table.drop(l.other)
 		delete(c.locks, l.key)
 	}
 }
 
-// Free is FREE_STATEID (RFC 8881 §18.38): it drops a lock state without locks.
-func (m *Manager) Free(c *Client, sid Stateid) proto.Status {
+// Free is FREE_STATEID (RFC 8881 §18.38): it drops a lock state without locks. The
+// caller deletes what is recorded of it with the file.
+func (m *Manager) Free(c *Client, sid Stateid) (f vfs.File, drop []vfs.StateID, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, st := m.find(c, sid)
 	switch {
 	case st != proto.OK:
-		return st
+		return f, nil, st
 	case h.lock == nil || len(h.lock.held) > 0:
-		return proto.ErrLocksHeld
+		return f, nil, proto.ErrLocksHeld
 	}
-	m.table.drop(h.id)
-	delete(c.locks, h.lock.key)
-	return proto.OK
+	l := h.lock
+	drop = l.before
+	if l.recorded {
+		drop = append(drop, l.other)
+	}
+	m.forgetLock(l)
+	delete(c.locks, l.key)
+	return l.file, drop, proto.OK
+}
+
+// forgetLock takes a lock state out of the table.
+func (m *Manager) forgetLock(l *Lock) {
+	m.table.drop(l.other)
+	for _, id := range l.before {
+		m.table.drop(id)
+	}
 }
 
 // add makes s held, as one span with what it touches.

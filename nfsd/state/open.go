@@ -5,17 +5,33 @@ import (
 	"github.com/hawserfs/hawser/vfs"
 )
 
-// openKey names an open: an open-owner has one of a file.
+// openKey names an open: an open-owner has one of a file. Owners are named by a
+// hash, since that is all that a stateid of before a take-over says of its owner.
 type openKey struct {
-	owner string
+	owner [3]byte
 	file  vfs.File
 }
 
 // An Open is what an open-owner has open of a file.
 type Open struct {
 	holding
-	owner        string
+	key          openKey
+	owner        string // if named
+	named        bool
 	access, deny uint32 // under client.mu
+	// What has been recorded of it with the file: under its own name, if with is
+	// not 0, and under names that it had before.
+	with, without uint32 // access and deny
+	before        []earlier
+	unconfirmed   bool // NFSv4.0: OPEN_CONFIRM has not come
+
+	next, prev *Open // of the same file, under the shard's lock
+}
+
+// An earlier name of an open.
+type earlier struct {
+	other    vfs.StateID
+	recorded bool
 }
 
 // OpenArgs says what is opened.
@@ -23,37 +39,173 @@ type OpenArgs struct {
 	Owner        []byte
 	File         vfs.File
 	Access, Deny uint32 // proto.ShareAccess…, proto.ShareDeny…
+	// Other is the name that it gets unless the owner has the file open already.
+	Other vfs.StateID
+	// Recorded says that Other, with Access and Deny, has been recorded already.
+	Recorded bool
 }
 
-// Open records an OPEN. fresh: the owner had not had the file open; otherwise
-// the open has been upgraded, and the caller's own hold on the file is one too many.
-// All opens of one owner and file have one stateid, whose seqid grows.
-func (m *Manager) Open(c *Client, a OpenArgs) (sid Stateid, fresh bool, st proto.Status) {
+// opener finds the owner's open of a file, or the key that it shall have. c.mu is held.
+func (m *Manager) opener(c *Client, owner []byte, f vfs.File) (*Open, openKey) {
+	for try := byte(0); ; try++ {
+		k := openKey{m.ownerHash(c, owner, try), f}
+		o := c.opens[k]
+		switch {
+		case o == nil:
+			return nil, k
+		case !o.named: // whoever holds a stateid with this hash is this owner
+			o.owner, o.named = string(owner), true
+			return o, k
+		case o.owner == string(owner):
+			return o, k
+		}
+	}
+}
+
+// HasOpen reports whether an owner has a file open, as far as is known here.
+func (m *Manager) HasOpen(c *Client, owner []byte, f vfs.File) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, _ := m.opener(c, owner, f)
+	return o != nil
+}
+
+// Reclaimable reports whether an owner has a file open with at least that access
+// and deny mode: CLAIM_PREVIOUS is granted for what is there already.
+func (m *Manager) Reclaimable(c *Client, a *OpenArgs) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, _ := m.opener(c, a.Owner, a.File)
+	return o != nil && a.Access&^o.access == 0 && a.Deny&^o.deny == 0
+}
+
+// PlanOpen says what has to be recorded with the file before Open, if anything. The
+// caller sees to it that nothing else opens, downgrades or closes for that
+// client and file between the two.
+func (m *Manager) PlanOpen(c *Client, a *OpenArgs) (record vfs.State, needed bool, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
-		return sid, false, proto.ErrExpired
+		return record, false, proto.ErrExpired
 	}
-	if o := c.opens[openKey{string(a.Owner), a.File}]; o != nil {
-		access, deny := o.access|a.Access, o.deny|a.Deny
-		if !m.shares.change(a.File, o.access, o.deny, access, deny) {
-			return sid, false, proto.ErrShareDenied
+	o, _ := m.opener(c, a.Owner, a.File)
+	var was Open
+	if o != nil {
+		was = *o
+	} else if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
+		return record, false, proto.ErrDelay
+	}
+	access, deny := was.access|a.Access, was.deny|a.Deny
+	if !m.shares.possible(a.File, was.access, was.deny, access, deny) {
+		return record, false, proto.ErrShareDenied
+	}
+	record = vfs.State{
+		Other: a.Other, Kind: vfs.StateOpen, Client: c.ID,
+		Access: uint8(access), Deny: uint8(deny), Owner: a.Owner,
+	}
+	covered := a.Recorded && a.Access == access && a.Deny == deny
+	if o != nil && (!o.unknown || o.other == a.Other) {
+		record.Other = o.other
+		covered = o.other == a.Other && covered || o.covers(access, deny)
+	}
+	return record, mustRecord(access, deny) && !covered, proto.OK
+}
+
+// mustRecord says whether an open has to outlive this front-end.
+func mustRecord(access, deny uint32) bool { return access&proto.ShareAccessWrite != 0 || deny != 0 }
+
+// covers reports whether the open has been recorded with that much.
+func (o *Open) covers(access, deny uint32) bool {
+	return o.with != 0 && access&^o.with == 0 && deny&^o.without == 0
+}
+
+// Opened is the result of Open.
+type Opened struct {
+	Stateid
+	Fresh bool          // the owner had not had the file open; else the caller's own hold on it is one too many
+	Drop  []vfs.StateID // records that are not needed
+}
+
+// Open records an OPEN, after what PlanOpen asked for was done: recorded says
+// that it was. All opens of one owner and file have one stateid, whose seqid grows.
+// The first OPEN after a take-over gives an open another stateid, since the seqid
+// of the old one is known to the client only; the old one stays good.
+func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st proto.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return r, proto.ErrExpired
+	}
+	o, k := m.opener(c, a.Owner, a.File)
+	if o == nil {
+		if !m.shares.change(a.File, 0, 0, a.Access, a.Deny) {
+			return r, proto.ErrShareDenied
 		}
-		o.access, o.deny = access, deny
+		o = &Open{key: k, owner: string(a.Owner), named: true, access: a.Access, deny: a.Deny}
+		o.holding = holding{other: a.Other, client: c, file: a.File, seq: 1, open: o}
+		if recorded || a.Recorded {
+			o.with, o.without = a.Access, a.Deny
+		}
+		m.enter(o)
+		return Opened{Stateid: o.stateid(), Fresh: true}, proto.OK
+	}
+	access, deny := o.access|a.Access, o.deny|a.Deny
+	if !m.shares.change(a.File, o.access, o.deny, access, deny) {
+		return r, proto.ErrShareDenied
+	}
+	o.access, o.deny = access, deny
+	switch {
+	case o.unknown:
+		if o.other != a.Other {
+			o.before = append(o.before, earlier{o.other, o.with != 0})
+			o.other, o.with, o.without = a.Other, 0, 0
+			m.table.put(o.other, &o.holding)
+		}
+		o.seq, o.unknown = 1, false
+		if a.Recorded && !recorded {
+			o.with, o.without = a.Access, a.Deny
+		}
+	default:
+		if a.Recorded && a.Other != o.other {
+			r.Drop = []vfs.StateID{a.Other}
+		}
 		o.bump()
-		return m.stateid(&o.holding), false, proto.OK
 	}
-	if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
-		return sid, false, proto.ErrDelay
+	if recorded {
+		o.with, o.without = access, deny
 	}
-	if !m.shares.change(a.File, 0, 0, a.Access, a.Deny) {
-		return sid, false, proto.ErrShareDenied
+	r.Stateid = o.stateid()
+	return r, proto.OK
+}
+
+// enter puts a new open into the tables; its share was taken. c.mu is held.
+func (m *Manager) enter(o *Open) {
+	o.client.opens[o.key] = o
+	m.table.put(o.other, &o.holding)
+	m.shares.link(o)
+}
+
+// forget takes an open out of the tables that are not its client's.
+func (m *Manager) forget(o *Open) {
+	m.table.drop(o.other)
+	for _, e := range o.before {
+		m.table.drop(e.other)
 	}
-	o := &Open{owner: string(a.Owner), access: a.Access, deny: a.Deny}
-	o.holding = holding{id: m.nextID.Add(1), client: c, file: a.File, seq: 1, open: o}
-	c.opens[openKey{o.owner, a.File}] = o
-	m.table.put(&o.holding)
-	return m.stateid(&o.holding), true, proto.OK
+	m.shares.unlink(o)
+	m.shares.change(o.file, o.access, o.deny, 0, 0)
+}
+
+// records returns what has been recorded of o. c.mu is held.
+func (o *Open) records() (all []vfs.StateID) {
+	if o.with != 0 {
+		all = append(all, o.other)
+	}
+	for _, e := range o.before {
+		if e.recorded {
+			all = append(all, e.other)
+		}
+	}
+	return all
 }
 
 // findOpen returns the open that a stateid stands for. c.mu is held.
@@ -68,45 +220,131 @@ func (m *Manager) findOpen(c *Client, sid Stateid, f vfs.File) (*Open, proto.Sta
 	return h.open, proto.OK
 }
 
-// Downgrade records an OPEN_DOWNGRADE (RFC 8881 §18.18): to less than there is.
-func (m *Manager) Downgrade(c *Client, sid Stateid, f vfs.File, access, deny uint32) (Stateid, proto.Status) {
+// A Change is what a downgrade or a close does to what is recorded with the file.
+type Change struct {
+	Put    *vfs.State    // to be recorded
+	Unlock []vfs.Lock    // to be released
+	Drop   []vfs.StateID // to be deleted
+	Wait   bool          // before the answer, for others are kept out by it
+}
+
+// PlanDowngrade says what an OPEN_DOWNGRADE does to what is recorded (RFC 8881
+// §18.18): to less than there is. As with PlanOpen, Downgrade follows.
+func (m *Manager) PlanDowngrade(c *Client, sid Stateid, f vfs.File, access, deny uint32) (ch Change, st proto.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, st := m.findOpen(c, sid, f)
+	if st != proto.OK {
+		return ch, st
+	}
+	if access == 0 || access&^o.access != 0 || deny&^o.deny != 0 {
+		return ch, proto.ErrInval
+	}
+	all := o.records()
+	if len(all) == 0 || access == o.access && deny == o.deny && o.covers(access, deny) && len(all) == 1 {
+		return ch, proto.OK
+	}
+	ch.Wait = deny != o.deny
+	// Without a record, the open is made again of its stateid after a take-over,
+	// which a name of before its file was known can't be.
+	if mustRecord(access, deny) || o.stateid().Kind() == KindCreate {
+		ch.Put = &vfs.State{
+			Other: o.other, Kind: vfs.StateOpen, Client: c.ID,
+			Access: uint8(access), Deny: uint8(deny), Owner: []byte(o.owner),
+		}
+	}
+	for _, id := range all {
+		if id != o.other || ch.Put == nil {
+			ch.Drop = append(ch.Drop, id)
+		}
+	}
+	return ch, proto.OK
+}
+
+// Downgrade records an OPEN_DOWNGRADE, after what PlanDowngrade asked for was done.
+func (m *Manager) Downgrade(c *Client, sid Stateid, f vfs.File, access, deny uint32, put bool) (Stateid, proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, st := m.findOpen(c, sid, f)
 	if st != proto.OK {
 		return Stateid{}, st
 	}
-	if access == 0 || access&^o.access != 0 || deny&^o.deny != 0 {
-		return Stateid{}, proto.ErrInval
-	}
 	m.shares.change(f, o.access, o.deny, access, deny)
 	o.access, o.deny = access, deny
+	switch {
+	case put:
+		o.with, o.without = access, deny
+	case !o.covers(access, deny) || !mustRecord(access, deny):
+		o.with, o.without = 0, 0
+	}
+	for i := range o.before {
+		o.before[i].recorded = false
+	}
 	o.bump()
-	return m.stateid(&o.holding), proto.OK
+	return o.stateid(), proto.OK
 }
 
-// Close records a CLOSE (RFC 8881 §18.2). The locks held through the open are
-// gone with it: the caller has to release those returned in the file system.
-func (m *Manager) Close(c *Client, sid Stateid, f vfs.File) ([]vfs.Lock, proto.Status) {
+// PlanClose says what a CLOSE does to what is recorded (RFC 8881 §18.2): the locks
+// held through the open go with it. As with PlanOpen, Close follows.
+func (m *Manager) PlanClose(c *Client, sid Stateid, f vfs.File) (ch Change, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, st := m.findOpen(c, sid, f)
 	if st != proto.OK {
-		return nil, st
+		return ch, st
 	}
-	var held []vfs.Lock
-	for k, l := range c.locks {
+	for _, l := range c.locks {
 		if l.open != o {
 			continue
 		}
 		for _, r := range l.held {
-			held = append(held, vfs.Lock{Owner: l.digest, Client: c.ID, Start: r.start, End: r.end})
+			ch.Unlock = append(ch.Unlock, vfs.Lock{Owner: l.digest, Client: c.ID, Start: r.start, End: r.end})
 		}
-		m.table.drop(l.id)
-		delete(c.locks, k)
+		ch.Drop = append(ch.Drop, l.before...)
+		if l.recorded {
+			ch.Drop = append(ch.Drop, l.other)
+		}
 	}
-	m.shares.change(f, o.access, o.deny, 0, 0)
-	m.table.drop(o.id)
-	delete(c.opens, openKey{o.owner, f})
-	return held, proto.OK
+	ch.Drop = append(ch.Drop, o.records()...)
+	ch.Wait = o.deny != 0
+	return ch, proto.OK
+}
+
+// Close records a CLOSE.
+func (m *Manager) Close(c *Client, sid Stateid, f vfs.File) proto.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, st := m.findOpen(c, sid, f)
+	if st != proto.OK {
+		return st
+	}
+	for k, l := range c.locks {
+		if l.open == o {
+			m.forgetLock(l)
+			delete(c.locks, k)
+		}
+	}
+	m.forget(o)
+	delete(c.opens, o.key)
+	return proto.OK
+}
+
+// Unrecorded returns the opens of a file that are recorded nowhere, as they are to be
+// recorded now: the file has lost its last name, and has to live while they do.
+func (m *Manager) Unrecorded(f vfs.File) (all []vfs.State) {
+	var opens []*Open
+	m.shares.each(f, func(o *Open) { opens = append(opens, o) })
+	for _, o := range opens {
+		c := o.client
+		c.mu.Lock()
+		if !c.dead && c.opens[o.key] == o && o.with == 0 {
+			o.with, o.without = o.access, o.deny
+			all = append(all, vfs.State{
+				Other: o.other, Kind: vfs.StateOpen, Client: c.ID,
+				Access: uint8(o.access), Deny: uint8(o.deny), Owner: []byte(o.owner),
+			})
+		}
+		c.mu.Unlock()
+	}
+	return all
 }

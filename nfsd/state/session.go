@@ -29,8 +29,19 @@ type Session struct {
 	Client    *Client
 	Fore      ChannelAttrs
 	Back      ChannelAttrs
+	BackAsked bool // CREATE_SESSION4_FLAG_CONN_BACK_CHAN
 	CBProgram uint32
+	CBCred    CallbackCred // what callbacks are sent with; under Manager.mu, see CallbackCred
+	Attached  any          // what Config.Attach made
 	slots     []slot
+}
+
+// A CallbackCred is the AUTH_SYS credential of callbacks (RFC 8881 §18.36.3), or
+// none. A Linux client obeys only the one that it has offered.
+type CallbackCred struct {
+	Sys      bool
+	UID, GID uint32
+	Machine  string
 }
 
 // CreateSessionArgs is what CREATE_SESSION asks for.
@@ -40,6 +51,7 @@ type CreateSessionArgs struct {
 	Flags      uint32
 	Fore, Back ChannelAttrs
 	CBProgram  uint32
+	CBCred     CallbackCred
 	Principal  Principal
 }
 
@@ -69,31 +81,50 @@ func (m *Manager) CreateSession(now cluster.Time, a CreateSessionArgs) (CreateSe
 	r.Status = m.negotiate(c, &a, &r)
 	c.seq = a.Sequence
 	c.cached = &r
+	c.changes++
 	c.Renew(now)
 	if r.Status != proto.OK {
 		return r, nil
 	}
-	var gone []Gone
-	if !c.confirmedRec {
-		if old := m.confirmed[c.Owner]; old != nil { // the client has restarted
-			g := m.remove(old)
-			g.Forget = false
-			gone = append(gone, g)
-		}
-		delete(m.unconfirmed, c.Owner)
-		m.confirmed[c.Owner] = c
-		c.confirmedRec = true
-	}
+	gone := m.confirm(c)
 	m.nextSession++
 	binary.BigEndian.PutUint64(r.ID[:], c.ID)
-	binary.BigEndian.PutUint64(r.ID[8:], m.nextSession)
-	s := &Session{
-		ID: r.ID, Client: c, Fore: r.Fore, Back: r.Back, CBProgram: a.CBProgram,
-		slots: make([]slot, r.Fore.MaxRequests),
+	binary.BigEndian.PutUint32(r.ID[8:], m.cfg.Epoch)
+	binary.BigEndian.PutUint32(r.ID[12:], m.nextSession)
+	m.addSession(c, &Session{
+		ID: r.ID, Fore: r.Fore, Back: r.Back, CBProgram: a.CBProgram, CBCred: a.CBCred,
+		BackAsked: r.Flags&proto.CreateSessionFlagConnBackChan != 0,
+	})
+	return r, gone
+}
+
+// confirm confirms a client, if it is not. An older incarnation is dropped, and its
+// record goes when c's is first written. m.mu is held.
+func (m *Manager) confirm(c *Client) (gone []Gone) {
+	if c.confirmedRec {
+		return nil
+	}
+	if old := m.confirmed[c.Owner]; old != nil {
+		c.replaces = old.ID
+		g := m.remove(old)
+		g.Record = 0
+		gone = append(gone, g)
+	}
+	delete(m.unconfirmed, c.Owner)
+	m.confirmed[c.Owner] = c
+	c.confirmedRec = true
+	c.changes++
+	return gone
+}
+
+func (m *Manager) addSession(c *Client, s *Session) {
+	s.Client = c
+	s.slots = make([]slot, s.Fore.MaxRequests)
+	if m.cfg.Attach != nil {
+		s.Attached = m.cfg.Attach(s)
 	}
 	c.sessions[s.ID] = s
 	m.sessions.put(s)
-	return r, gone
 }
 
 // mayCreate says whether a is the next CREATE_SESSION of c, which may be nil, or a
@@ -113,18 +144,22 @@ func (c *Client) mayCreate(a *CreateSessionArgs) proto.Status {
 	return proto.OK
 }
 
-// Unrecorded returns the owner of the client that this CREATE_SESSION would
-// confirm: it has to be recorded durably before. Others are not: a record
-// without a client would hold up the grace period after the next restart.
-func (m *Manager) Unrecorded(a CreateSessionArgs) (owner string, ok bool) {
+// Superseded returns the client that a successful CREATE_SESSION with these
+// arguments would drop, an older incarnation, or 0: what that one holds in the file
+// system is to be released before.
+func (m *Manager) Superseded(a CreateSessionArgs) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.clients[a.ClientID]
 	if c.mayCreate(&a) != proto.OK || c.confirmedRec || a.Sequence == c.seq {
-		return "", false
+		return 0
 	}
 	var r CreateSessionResult
-	return c.Owner, m.negotiate(c, &a, &r) == proto.OK
+	old := m.confirmed[c.Owner]
+	if old == nil || m.negotiate(c, &a, &r) != proto.OK {
+		return 0
+	}
+	return old.ID
 }
 
 // knownFlags are the flags that CREATE_SESSION can have.
@@ -165,8 +200,46 @@ func (m *Manager) negotiate(c *Client, a *CreateSessionArgs, r *CreateSessionRes
 // Session returns a session, or nil.
 func (m *Manager) Session(id *SessionID) *Session { return m.sessions.get(id) }
 
-// DestroySession ends a session (RFC 8881 §18.37). Requests that are under
-// way in it still end; the client's other state stays.
+// SetCallback changes what callbacks are sent with (BACKCHANNEL_CTL, RFC 8881 §18.33).
+func (m *Manager) SetCallback(s *Session, program uint32, cred CallbackCred) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.CBProgram, s.CBCred = program, cred
+	s.Client.changes++
+}
+
+// Callback returns what callbacks are sent with.
+func (m *Manager) Callback(s *Session) (program uint32, cred CallbackCred) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return s.CBProgram, s.CBCred
+}
+
+// Sessions returns a client's sessions, in no order.
+func (m *Manager) Sessions(c *Client) []*Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]*Session, 0, len(c.sessions))
+	for _, s := range c.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// EachSession calls fn for every session. fn must not call m.
+func (m *Manager) EachSession(fn func(*Session)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.clients {
+		for _, s := range c.sessions {
+			fn(s)
+		}
+	}
+}
+
+// DestroySession ends a session (RFC 8881 §18.37), whose client's record without it
+// has been written. Requests that are under way in it still end; the client's
+// other state stays.
 func (m *Manager) DestroySession(id *SessionID) proto.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,6 +249,21 @@ func (m *Manager) DestroySession(id *SessionID) proto.Status {
 	}
 	m.sessions.drop(s.ID)
 	delete(s.Client.sessions, s.ID)
+	return proto.OK
+}
+
+// ReclaimComplete is RECLAIM_COMPLETE for all file systems (RFC 8881 §18.51). again:
+// it may have been executed, and not answered.
+func (m *Manager) ReclaimComplete(c *Client, again bool) proto.Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.complete && !again && c.recorded == c.changes {
+		return proto.ErrCompleteAlready
+	}
+	if !c.complete {
+		c.complete = true
+		c.changes++
+	}
 	return proto.OK
 }
 

@@ -2,24 +2,35 @@ package state
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/vfs"
 )
 
-// sharing counts the opens of a file by what they access and deny.
+// sharing has the opens of a file, and counts them by what they access and deny.
 type sharing struct {
 	read, write, denyRead, denyWrite int32
+	first                            *Open
 }
 
-// shares has the share reservations of all open files (RFC 8881 §9.7).
+// shares has the opens of all files by file, and their share reservations (RFC
+// 8881 §9.7) among this front-end's opens: those for reading are known nowhere
+// else. The file system decides between all that are recorded.
 type shares struct {
-	denies atomic.Int64 // files' opens that deny something: mostly none
-	shards [tableShards]struct {
-		mu sync.Mutex
-		m  map[vfs.File]sharing
-		_  [24]byte
+	shards [tableShards]shareShard
+}
+
+type shareShard struct {
+	mu sync.Mutex
+	m  map[vfs.File]sharing
+	_  [24]byte
+}
+
+func (s *shareShard) put(f vfs.File, c sharing) {
+	if c == (sharing{}) {
+		delete(s.m, f)
+	} else {
+		s.m[f] = c
 	}
 }
 
@@ -49,6 +60,16 @@ func (c *sharing) conflicts(access, deny uint32) bool {
 		deny&proto.ShareDenyWrite != 0 && c.write > 0
 }
 
+// possible reports whether change would be.
+func (s *shares) possible(f vfs.File, access, deny, newAccess, newDeny uint32) bool {
+	sh := &s.shards[s.shard(f)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c := sh.m[f]
+	c.add(access, deny, -1)
+	return (newAccess|access) == access && (newDeny|deny) == deny || !c.conflicts(newAccess, newDeny)
+}
+
 // change replaces what one open of f has by what it shall have, if no other open
 // conflicts with that. Having less never conflicts.
 func (s *shares) change(f vfs.File, access, deny, newAccess, newDeny uint32) bool {
@@ -63,32 +84,63 @@ func (s *shares) change(f vfs.File, access, deny, newAccess, newDeny uint32) boo
 		}
 	}
 	c.add(newAccess, newDeny, 1)
-	if c == (sharing{}) {
-		delete(sh.m, f)
-	} else {
-		if sh.m == nil {
-			sh.m = make(map[vfs.File]sharing)
-		}
-		sh.m[f] = c
+	if sh.m == nil {
+		sh.m = make(map[vfs.File]sharing)
 	}
-	if n := one(newDeny != 0) - one(deny != 0); n != 0 {
-		s.denies.Add(int64(n))
-	}
+	sh.put(f, c)
 	return true
 }
 
-// Denied reports whether an open denies others the access (RFC 8881 §9.7), as a
-// READ or WRITE without an open has to obey.
-func (m *Manager) Denied(f vfs.File, access uint32) bool {
-	if !m.AnyDenied() {
-		return false
-	}
-	sh := &m.shares.shards[m.shares.shard(f)]
+// force is change of what was granted already, by another front-end.
+func (s *shares) force(f vfs.File, access, deny, newAccess, newDeny uint32) {
+	sh := &s.shards[s.shard(f)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	c := sh.m[f]
-	return c.conflicts(access, 0)
+	c.add(access, deny, -1)
+	c.add(newAccess, newDeny, 1)
+	if sh.m == nil {
+		sh.m = make(map[vfs.File]sharing)
+	}
+	sh.put(f, c)
 }
 
-// AnyDenied reports whether any open denies anything: mostly none does.
-func (m *Manager) AnyDenied() bool { return m.shares.denies.Load() != 0 }
+// link enters an open under its file; unlink takes it out.
+func (s *shares) link(o *Open) {
+	sh := &s.shards[s.shard(o.file)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c := sh.m[o.file]
+	if o.next = c.first; o.next != nil {
+		o.next.prev = o
+	}
+	c.first = o
+	sh.put(o.file, c)
+}
+
+func (s *shares) unlink(o *Open) {
+	sh := &s.shards[s.shard(o.file)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if o.next != nil {
+		o.next.prev = o.prev
+	}
+	if o.prev != nil {
+		o.prev.next = o.next
+	} else {
+		c := sh.m[o.file]
+		c.first = o.next
+		sh.put(o.file, c)
+	}
+	o.next, o.prev = nil, nil
+}
+
+// each calls fn for each open of f. It must not change any.
+func (s *shares) each(f vfs.File, fn func(*Open)) {
+	sh := &s.shards[s.shard(f)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := sh.m[f].first; o != nil; o = o.next {
+		fn(o)
+	}
+}

@@ -17,13 +17,16 @@ const maxParked = 4
 
 // A slot has the last request of a slot and its reply (RFC 8881 §2.10.6.1).
 type slot struct {
-	mu     sync.Mutex
-	seq    uint32
-	busy   bool
-	cached bool // reply holds the reply to seq
-	print  Fingerprint
-	reply  []byte
-	parked []parked
+	mu  sync.Mutex
+	seq uint32
+	// unknown: an earlier front-end used the slot, up to which seqid only the
+	// client knows.
+	unknown bool
+	busy    bool
+	cached  bool // reply holds the reply to seq
+	print   Fingerprint
+	reply   []byte
+	parked  []parked
 }
 
 type parked struct {
@@ -38,6 +41,7 @@ type Outcome uint8
 const (
 	Refuse Outcome = iota // answer with the status
 	Fresh                 // execute, then End
+	Maybe                 // execute as what may have been executed by an earlier front-end, then End
 	Replay                // answer with the reply
 	Park                  // wait for the channel: a reply, or nil: Begin again
 )
@@ -56,6 +60,13 @@ func (s *Session) Begin(slotid, seq uint32, p Fingerprint) (Outcome, proto.Statu
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.unknown:
+		// It may be the last request again, or any later one: those that only read
+		// left no trace with the file system.
+		l.unknown = false
+		l.seq, l.print = seq, p
+		l.busy, l.cached = true, false
+		return Maybe, proto.OK, nil, nil
 	case seq == l.seq+1 && !l.busy:
 		l.seq, l.print = seq, p
 		l.busy, l.cached = true, false

@@ -2,6 +2,7 @@ package state
 
 import (
 	"math"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -15,7 +16,7 @@ const second = cluster.Time(1e9)
 
 func newManager() *Manager {
 	return New(Config{
-		Boot: 3, Lease: 10 * second, Courtesy: 100 * second,
+		Identity: 1, Epoch: 3, Key: [32]byte{1}, Lease: 10 * second, Courtesy: 100 * second,
 		Fore:       ChannelAttrs{MaxRequest: 1 << 20, MaxResponse: 1 << 20, MaxCached: 8192, MaxOps: 16, MaxRequests: 8},
 		MaxClients: 3, MaxSessions: 2, MaxHoldings: 5,
 	})
@@ -37,6 +38,20 @@ func confirm(t *testing.T, m *Manager, now cluster.Time, owner string) (*Client,
 	return s.Client, s
 }
 
+// open opens f as an OPEN does, with what it has recorded.
+func open(m *Manager, c *Client, owner string, f vfs.File, access, deny uint32) (Stateid, proto.Status) {
+	a := &OpenArgs{Owner: []byte(owner), File: f, Access: access, Deny: deny}
+	a.Other = m.NewOther(c, KindOpen, access, a.Owner, f, []byte{byte(salt.Add(1))})
+	_, needed, st := m.PlanOpen(c, a)
+	if st != proto.OK {
+		return Stateid{}, st
+	}
+	r, st := m.Open(c, a, needed)
+	return r.Stateid, st
+}
+
+var salt atomic.Uint32
+
 // The tables are bounded: a lapsed client makes room, a live one does not.
 func TestLimits(t *testing.T) {
 	m := newManager()
@@ -48,7 +63,7 @@ func TestLimits(t *testing.T) {
 	}
 	a.Renew(10 * second)
 	_, gone, st := m.ExchangeID(15*second, ExchangeArgs{Owner: []byte("d")})
-	if st != proto.OK || len(gone) != 2 || !gone[0].Forget {
+	if st != proto.OK || len(gone) != 2 || gone[0].Record == 0 {
 		t.Fatal(st, gone)
 	}
 	for seq, want := range []proto.Status{proto.OK, proto.ErrNospc} {
@@ -58,7 +73,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for i := range 6 {
-		_, _, st := m.Open(a, OpenArgs{Owner: []byte("o"), File: vfs.File{Ino: vfs.Ino(i)}, Access: 1})
+		_, st := open(m, a, "o", vfs.File{Ino: vfs.Ino(i)}, 1, 0)
 		if want := st == proto.OK; want != (i < 5) {
 			t.Fatal(i, st)
 		}
@@ -74,12 +89,12 @@ func TestDestroyClientid(t *testing.T) {
 	if st := m.DestroySession(&s.ID); st != proto.OK {
 		t.Fatal(st)
 	}
-	sid, _, _ := m.Open(c, OpenArgs{Owner: []byte("o"), File: vfs.File{Ino: 5}, Access: 1})
+	sid, _ := open(m, c, "o", vfs.File{Ino: 5}, 1, 0)
 	if _, st := m.DestroyClientid(c.ID); st != proto.ErrClientidBusy {
 		t.Fatal(st)
 	}
 	m.Close(c, sid, vfs.File{Ino: 5})
-	if gone, st := m.DestroyClientid(c.ID); st != proto.OK || len(gone) != 1 || !gone[0].Forget {
+	if gone, st := m.DestroyClientid(c.ID); st != proto.OK || len(gone) != 1 || gone[0].Record == 0 {
 		t.Fatal(st, gone)
 	}
 	if _, st := m.DestroyClientid(c.ID); st != proto.ErrStaleClientid {
@@ -92,25 +107,25 @@ func TestGoneClient(t *testing.T) {
 	m := newManager()
 	c, _ := confirm(t, m, 0, "a")
 	f := vfs.File{Ino: 5}
-	sid, _, _ := m.Open(c, OpenArgs{Owner: []byte("o"), File: f, Access: 3, Deny: 2})
-	l, st := m.LockOpen(c, sid, f, []byte("p"), vfs.LockOwner{1}, true)
+	sid, _ := open(m, c, "o", f, 3, 2)
+	l, st := m.LockOpen(c, &LockArgs{Open: sid, File: f, Owner: []byte("p"), Digest: vfs.LockOwner{1}, Write: true})
 	if st != proto.OK {
 		t.Fatal(st)
 	}
-	gone := m.ExpireLapsed(11 * second)
+	gone := m.ExpireClient(c.ID, 11*second)
 	if len(gone) != 1 || len(gone[0].Files) != 1 || gone[0].Files[0] != f {
 		t.Fatal(gone)
 	}
 	if _, st := m.Locked(l, 0, 10); st != proto.ErrExpired {
 		t.Fatal(st)
 	}
-	if _, _, st := m.Open(c, OpenArgs{Owner: []byte("o"), File: f, Access: 1}); st != proto.ErrExpired {
+	if _, st := open(m, c, "o", f, 1, 0); st != proto.ErrExpired {
 		t.Fatal(st)
 	}
-	if st := m.CheckIO(c, sid, f, 1); st != proto.ErrBadStateid {
+	if st := m.CheckIO(c, sid, f, 1); st != proto.ErrExpired {
 		t.Fatal(st)
 	}
-	if m.Denied(f, proto.ShareAccessWrite) {
+	if !m.shares.possible(f, 0, 0, proto.ShareAccessWrite, 0) {
 		t.Fatal("its reservation is still there")
 	}
 }
@@ -120,23 +135,24 @@ func TestRefusedLock(t *testing.T) {
 	m := newManager()
 	c, _ := confirm(t, m, 0, "a")
 	f := vfs.File{Ino: 5}
-	sid, _, _ := m.Open(c, OpenArgs{Owner: []byte("o"), File: f, Access: 3})
+	sid, _ := open(m, c, "o", f, 3, 0)
+	a := LockArgs{Open: sid, File: f, Owner: []byte("p"), Digest: vfs.LockOwner{1}, Write: true}
 	for range 20 {
-		l, st := m.LockOpen(c, sid, f, []byte("p"), vfs.LockOwner{1}, true)
+		l, st := m.LockOpen(c, &a)
 		if st != proto.OK {
 			t.Fatal(st)
 		}
 		m.Refused(l)
 	}
-	l, _ := m.LockOpen(c, sid, f, []byte("p"), vfs.LockOwner{1}, true)
+	l, _ := m.LockOpen(c, &a)
 	lid, _ := m.Locked(l, 3, 9)
 	m.Refused(l) // another attempt by the same owner
 	if st := m.Test(c, lid); st != proto.OK {
 		t.Fatal(st)
 	}
-	held, st := m.Close(c, sid, f)
-	if st != proto.OK || len(held) != 1 || held[0].Start != 3 || held[0].End != 9 {
-		t.Fatal(st, held)
+	ch, st := m.PlanClose(c, sid, f)
+	if held := ch.Unlock; st != proto.OK || len(held) != 1 || held[0].Start != 3 || held[0].End != 9 {
+		t.Fatal(st, ch)
 	}
 }
 
@@ -275,7 +291,7 @@ func TestSharesModel(t *testing.T) {
 		for _, o := range opens {
 			s.change(f, o.access, o.deny, 0, 0)
 		}
-		if s.denies.Load() != 0 || len(s.shards[s.shard(f)].m) != 0 {
+		if len(s.shards[s.shard(f)].m) != 0 {
 			t.Fatal("something is left")
 		}
 	})

@@ -18,17 +18,26 @@ import (
 type request struct {
 	Heartbeat *heartbeat `json:"heartbeat,omitempty"`
 	Join      *heartbeat `json:"join,omitempty"` // a node says the same of itself when it joins
+	// These are for any node, not only for the leader of group 0.
+	Confirm *confirmRequest `json:"confirm,omitempty"`
+	Release *releaseRequest `json:"release,omitempty"`
+	Expire  *expireRequest  `json:"expire,omitempty"`
+	Conns   *connsRequest   `json:"conns,omitempty"`
 }
 
 // A reply to a request.
 type reply struct {
 	Table *table `json:"table,omitempty"`
+	Ack   *ack   `json:"ack,omitempty"`
 	// Leader is where to ask instead, if this node does not lead group 0.
 	Leader string `json:"leader,omitempty"`
 	// Cluster and Peers answer a Join.
 	Cluster string                    `json:"cluster,omitempty"`
 	Name    string                    `json:"name,omitempty"`
 	Peers   map[cluster.NodeID]string `json:"peers,omitempty"`
+
+	Confirm *confirmReply `json:"confirm,omitempty"`
+	Expired bool          `json:"expired,omitempty"`
 }
 
 // VolumeMain is the volume that Init makes.
@@ -239,11 +248,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // ask sends a request to the member service of the node at addr.
 func (n *Node) ask(ctx context.Context, addr string, q request) (reply, error) {
-	head, err := json.Marshal(q)
+	return n.askUntil(ctx, nil, addr, q)
+}
+
+// askUntil is ask, and gives up when until is closed.
+func (n *Node) askUntil(ctx context.Context, until <-chan struct{}, addr string, q request) (reply, error) {
+	body, err := json.Marshal(q)
 	if err != nil {
 		return reply{}, err
 	}
-	response, err := n.cfg.Peer.Call(ctx, addr, peer.ServiceMember, cluster.ClusterGroup, nil, head)
+	response, err := n.cfg.Peer.CallUntil(ctx, until, addr, peer.ServiceMember, cluster.ClusterGroup, nil, body)
 	if err != nil {
 		return reply{}, err
 	}
@@ -275,13 +289,26 @@ func (n *Node) serve(ctx context.Context, req *peer.Request) (peer.Reply, error)
 	switch {
 	case err != nil:
 		return peer.Reply{}, fmt.Errorf("node %s is not a member of a cluster itself: name one that is, or run `hawser cluster init` there: %w", n.cfg.Self, cluster.EAGAIN)
+	case q.Confirm != nil:
+		c := n.serveConfirm(zero, *q.Confirm)
+		a.Confirm = &c
+	case q.Release != nil:
+		if err := n.serveRelease(ctx, *q.Release); err != nil {
+			return peer.Reply{}, err
+		}
+	case q.Expire != nil:
+		if a.Expired, err = n.serveExpire(ctx, *q.Expire); err != nil {
+			return peer.Reply{}, err
+		}
+	case q.Conns != nil:
+		n.conns.hear(*q.Conns)
 	case !zero.group.IsLeader():
 		if id, ok := zero.group.Leader(); ok {
 			a.Leader, _ = n.resolve(id)
 		}
 	case q.Heartbeat != nil:
 		if t, known := n.hear(*q.Heartbeat); known {
-			a.Table = t
+			a.Table, a.Ack = t, n.acknowledge(ctx, zero, q.Heartbeat)
 		}
 	case q.Join != nil:
 		if err := n.admit(ctx, *q.Join); err != nil {
@@ -357,6 +384,7 @@ func (n *Node) beat() heartbeat {
 	b := heartbeat{
 		Node: n.cfg.Self, Incarnation: incarnation, PeerAddr: n.cfg.PeerAddr, NFSAddr: n.cfg.NFSAddr,
 		Roles: n.cfg.Roles, Rack: n.cfg.Rack, Stores: n.cfg.Stores(), Applied: map[cluster.GroupID]uint64{},
+		FrontEnd: n.hooks.frontEnd(),
 	}
 	if zero, err := n.group0(); err == nil {
 		b.Applied[cluster.ClusterGroup] = zero.group.Applied()

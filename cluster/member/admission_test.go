@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
-	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 )
@@ -217,54 +216,4 @@ func TestFullStore(t *testing.T) {
 	eventually(t, "the full store is a problem", told)
 	n.full.Store(false)
 	eventually(t, "the store is not full any more", func() bool { return !told() })
-}
-
-// TestLocksOfFencedNode: a leader that finds a lost node's writer fenced, but
-// its locks still there, releases them: the leader before may have died in
-// between.
-func TestLocksOfFencedNode(t *testing.T) {
-	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
-	ctx := within(t, 60*time.Second)
-	if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
-		t.Fatal(err)
-	}
-	v, err := n.Volume(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.propose0(ctx, &registry.PutNode{ID: "n9", Incarnation: registry.UUID{1}, PeerAddr: "127.0.0.1:1", Roles: registry.RoleNFS}); err != nil {
-		t.Fatal(err)
-	}
-	body, err := propose(ctx, v.Group, &fsm.OpenWriter{Node: "n9", Nonce: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := fsm.DecodeOpenWriter(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err = propose(ctx, v.Group, &volume.Create{Dir: cluster.RootIno, Name: "f", Type: cluster.TypeRegular, Gen: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := volume.DecodeCreateResult(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := fsm.Envelope{Kind: volume.KindLock, Writer: w, Lane: 1, Seq: 1, Time: cluster.Time(time.Now().UnixNano())}
-	lock := &volume.Lock{Ino: made.Attr.Ino, Owner: volume.LockOwner{1}, End: 9, Exclusive: true, Client: 1}
-	_, result, err := v.Group.Propose(ctx, fsm.AppendCommand(nil, env, lock))
-	if err == nil {
-		_, err = fsm.SplitResult(result)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w}); err != nil {
-		t.Fatal(err)
-	}
-	if !v.View().NodeLocks("n9") {
-		t.Fatal("the lock is not there")
-	}
-	eventually(t, "the locks of the lost node are released", func() bool { return !v.View().NodeLocks("n9") })
 }

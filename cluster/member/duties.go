@@ -47,14 +47,14 @@ func (n *Node) leadCluster() {
 	if err != nil {
 		return
 	}
-	leads := zero.group.IsLeader()
-	n.watchMu.Lock()
-	if leads && !n.leading0 {
-		n.watcher.reset()
+	if !zero.group.IsLeader() {
+		return
 	}
-	n.leading0 = leads
+	term := zero.group.Stats().Term
+	n.watchMu.Lock()
+	begun := n.lead.term == term // keepIdentities begins
 	n.watchMu.Unlock()
-	if !leads {
+	if !begun {
 		return
 	}
 	r := registry.View{Reader: zero.machine.Reader()}
@@ -214,40 +214,18 @@ func (n *Node) keepSets(v *Volume, r registry.View) {
 	}
 }
 
-// fence takes a lost node's front-end out: its commands fail from now on, and
-// its clients' locks are free.
+// fence takes a lost node's front-end out: its commands fail from now on. What
+// its clients have stays theirs: retire releases that of the clients that can't
+// reach another node.
 func (n *Node) fence(v *Volume, r registry.View) {
 	now := cluster.Time(time.Now().UnixNano())
-	lost := func(node registry.Node) bool {
-		return node.State == registry.NodeRemoved ||
-			node.State == registry.NodeDown && now-node.Since > cluster.Time(n.cfg.FenceAfter)
-	}
 	for _, w := range v.Machine.Writers() {
-		if node, ok := r.Node(w.Node); w.Fenced || !ok || !lost(node) {
+		if node, ok := r.Node(w.Node); w.Fenced || !ok || !lost(node, now, n.cfg.FenceAfter) {
 			continue
 		}
 		n.log.Warn("a lost node's front-end is fenced", "which", w.Node, "volume", v.Info.Name)
 		n.step("fencing a writer", func(ctx context.Context) error {
 			_, err := propose(ctx, v.Group, &fsm.FenceWriter{Writer: w.ID})
-			return err
-		})
-	}
-	// Apart from the fencing, which a leader before may have got done.
-	for _, node := range r.Nodes() {
-		if !lost(node) || !v.View().NodeLocks(node.ID) {
-			continue
-		}
-		n.log.Warn("a lost node's locks are released", "which", node.ID, "volume", v.Info.Name)
-		n.step("releasing locks", func(ctx context.Context) error {
-			// First of all its clients lose the right to reclaim: a lock that is
-			// released now may be given to another and be released again, before
-			// the node returns (RFC 8881 §8.4.3).
-			for _, owner := range r.Clients(node.ID) {
-				if _, err := n.propose0(ctx, &registry.DeleteClient{Node: node.ID, Owner: owner}); err != nil {
-					return err
-				}
-			}
-			_, err := propose(ctx, v.Group, &volume.ReleaseNode{Node: node.ID})
 			return err
 		})
 	}

@@ -27,12 +27,16 @@ type heartbeat struct {
 	Rack        string                     `json:"rack"`
 	Stores      []StoreReport              `json:"stores"`
 	Applied     map[cluster.GroupID]uint64 `json:"applied"`
+	// FrontEnd says that an NFS front-end runs there, which can be given identities.
+	FrontEnd bool `json:"front_end"`
 }
 
 // A table is what the leader of group 0 answers: who is up, as it sees it now.
 type table struct {
-	Up     map[cluster.NodeID]bool     `json:"up"`
-	Stores map[cluster.StoreID]storeUp `json:"stores"`
+	Up map[cluster.NodeID]bool `json:"up"`
+	// FrontEnds are the nodes whose front-end is up.
+	FrontEnds map[cluster.NodeID]bool     `json:"front_ends"`
+	Stores    map[cluster.StoreID]storeUp `json:"stores"`
 	// Applied is how far each node has each group, as it said last.
 	Applied map[cluster.NodeID]map[cluster.GroupID]uint64 `json:"applied"`
 }
@@ -56,6 +60,10 @@ type watched struct {
 	last time.Time
 	beat heartbeat
 	seen bool // a heartbeat came since this node leads
+
+	// front is when it was heard to have a front-end, last; ready since when it
+	// always was, the zero Time if it does not now.
+	front, ready time.Time
 }
 
 func newWatcher(suspectAfter, downAfter time.Duration) *watcher {
@@ -69,13 +77,38 @@ func (w *watcher) reset() { clear(w.nodes) }
 // heard takes a heartbeat.
 func (w *watcher) heard(now time.Time, b heartbeat) {
 	n := w.node(now, b.Node)
+	if !b.FrontEnd {
+		n.ready = time.Time{}
+	} else {
+		if n.ready.IsZero() || now.Sub(n.front) > w.suspectAfter {
+			n.ready = now
+		}
+		n.front = now
+	}
 	n.last, n.beat, n.seen = now, b, true
+}
+
+// missed notes, of a node that no longer leads, that it can't have been
+// acknowledged by anyone since at: it is as if it had been heard then.
+func (w *watcher) missed(now time.Time, id cluster.NodeID, at time.Time) {
+	if n := w.node(now, id); !n.seen && at.Before(n.front) {
+		n.last, n.front = at, at
+	}
+}
+
+// place returns what to think of a node that may serve floating addresses, if
+// those of a node are taken that was not heard for takeoverAfter.
+func (w *watcher) place(now time.Time, id cluster.NodeID, takeoverAfter, steadyAfter time.Duration) place {
+	n := w.node(now, id)
+	silent := now.Sub(n.front)
+	ready := n.seen && !n.ready.IsZero() && silent <= takeoverAfter/2
+	return place{id: id, ready: ready, lost: silent > takeoverAfter, steady: ready && now.Sub(n.ready) >= steadyAfter}
 }
 
 func (w *watcher) node(now time.Time, id cluster.NodeID) *watched {
 	n := w.nodes[id]
 	if n == nil {
-		n = &watched{last: now}
+		n = &watched{last: now, front: now}
 		w.nodes[id] = n
 	}
 	return n

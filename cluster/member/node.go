@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,14 +34,18 @@ type Config struct {
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
 	CacheBytes        int64 // for the state machine of each group
-	DownAfter         time.Duration
-	FenceAfter        time.Duration
-	Logger            *slog.Logger
+	// TakeoverAfter is the silence after which the floating addresses of a node
+	// are given to others; default 1.5 s, and less than DownAfter.
+	TakeoverAfter time.Duration
+	DownAfter     time.Duration
+	FenceAfter    time.Duration
+	// Failback gives floating addresses back to their home once that is well.
+	Failback bool
+	Logger   *slog.Logger
 }
 
 // Timing of the node's own loops.
 const (
-	heartbeatEvery = 300 * time.Millisecond
 	dutiesEvery    = 500 * time.Millisecond
 	suspectAfter   = time.Second
 	snapshotEvery  = 10 * time.Second // between looks at a log's length
@@ -71,9 +74,17 @@ type Node struct {
 	opened   chan struct{} // closed and replaced when a group was opened
 	table    table         // the leader of group 0's latest answer
 
-	watchMu  sync.Mutex
-	watcher  *watcher
-	leading0 bool
+	watchMu sync.Mutex
+	watcher *watcher
+	lead    lead
+
+	confirmed confirmations
+	confirmer *confirmer
+	valid     validity
+	beatNow   chan struct{} // a heartbeat is wanted before its time
+	hooks     hooks
+	conns     connTable
+	releasing releasing
 }
 
 // groupMember is a group that runs here.
@@ -92,12 +103,19 @@ func Start(cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.TakeoverAfter <= 0 {
+		cfg.TakeoverAfter = 1500 * time.Millisecond
+	}
 	n := &Node{
 		cfg: cfg, log: cfg.Logger.With("node", cfg.Self), id: id,
 		wake: make(chan struct{}, 1), opened: make(chan struct{}),
 		volumes: map[cluster.VolumeID]*Volume{},
 		watcher: newWatcher(suspectAfter, cfg.DownAfter),
+		beatNow: make(chan struct{}, 1), confirmer: newConfirmer(),
 	}
+	n.conns.wake = make(chan struct{}, 1)
+	n.valid.start = time.Now()
+	n.confirmed.begin(n.valid.start)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	cfg.Peer.SetClusterID(id.Cluster)
 	cfg.Peer.Handle(peer.ServiceMember, n.serve)
@@ -109,6 +127,9 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n.wg.Go(n.heartbeats)
 	n.wg.Go(n.duties)
+	n.wg.Go(n.identities)
+	n.wg.Go(n.keeper)
+	n.wg.Go(n.tellConns)
 	return n, nil
 }
 
@@ -311,26 +332,4 @@ func (n *Node) Addr(id cluster.StoreID) (addr string, up bool) {
 	soft, known := n.table.Stores[id]
 	n.mu.RUnlock()
 	return addr, ok && (!known || soft.Up)
-}
-
-// Clients returns the record of the clients that hold state with this node's
-// front-end.
-func (n *Node) Clients(ctx context.Context) ([][]byte, error) {
-	r, err := n.RegistryAt(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return r.Clients(n.cfg.Self), nil
-}
-
-// PutClient records a client of this node's front-end.
-func (n *Node) PutClient(ctx context.Context, owner []byte) error {
-	_, err := n.propose0(ctx, &registry.PutClient{Node: n.cfg.Self, Owner: slices.Clone(owner)})
-	return err
-}
-
-// DeleteClient forgets a client of this node's front-end.
-func (n *Node) DeleteClient(ctx context.Context, owner []byte) error {
-	_, err := n.propose0(ctx, &registry.DeleteClient{Node: n.cfg.Self, Owner: slices.Clone(owner)})
-	return err
 }

@@ -20,6 +20,8 @@ type Status struct {
 	Stores  []StoreStatus  `json:"stores,omitempty"`
 	Groups  []GroupStatus  `json:"groups,omitempty"`
 	Volumes []VolumeStatus `json:"volumes,omitempty"`
+	// Identities are the floating addresses and the nodes' own.
+	Identities []IdentityStatus `json:"identities,omitempty"`
 	// Problems says in a sentence each what is not as it should be.
 	Problems []string `json:"problems"`
 }
@@ -33,6 +35,21 @@ type NodeStatus struct {
 	Rack     string         `json:"rack,omitempty"`
 	State    string         `json:"state"`
 	Since    time.Time      `json:"since"`
+	Draining bool           `json:"draining,omitempty"`  // it gets no floating address
+	FrontEnd bool           `json:"front_end,omitempty"` // as far as the leader has heard
+}
+
+// An IdentityStatus is a floating address, or a node's own addresses.
+type IdentityStatus struct {
+	ID      cluster.IdentityID `json:"id"`
+	Address string             `json:"address,omitempty"` // with the prefix's length; empty: those of node Home
+	Group   string             `json:"group,omitempty"`
+	Home    cluster.NodeID     `json:"home,omitempty"`
+	Node    cluster.NodeID     `json:"node,omitempty"` // that serves it
+	State   string             `json:"state"`          // serving, taking over, unserved or removing
+	Since   time.Time          `json:"since"`          // of the epoch
+	Epoch   uint32             `json:"epoch"`
+	Clients int                `json:"clients"`
 }
 
 // A StoreStatus is a store: a disk of a node.
@@ -102,6 +119,7 @@ func (n *Node) Status() Status {
 		s.Nodes = append(s.Nodes, NodeStatus{
 			ID: node.ID, PeerAddr: node.PeerAddr, NFSAddr: node.NFSAddr, Roles: node.Roles.String(), Rack: node.Rack,
 			State: node.State.String(), Since: time.Unix(0, int64(node.Since)).UTC(),
+			Draining: node.Draining, FrontEnd: t.FrontEnds[node.ID],
 		})
 		if node.State == registry.NodeDown {
 			problem("node %s is down since %s", node.ID, time.Unix(0, int64(node.Since)).UTC().Format(time.RFC3339))
@@ -124,6 +142,24 @@ func (n *Node) Status() Status {
 			problem("store %d is down, and its node %s is up: its disk is missing there", store.ID, store.Node)
 		case soft.Full:
 			problem("store %d on node %s is full: delete files, or give the cluster more disks", store.ID, store.Node)
+		}
+	}
+	for _, i := range r.Identities() {
+		is := identityStatus(r, i)
+		s.Identities = append(s.Identities, is)
+		if !i.Floating() {
+			continue
+		}
+		if owner, ok := ownedBy(r, i.Addr.Addr()); ok {
+			problem("floating address %s is also node %s's own: remove it, or give the node another", i.Addr, owner)
+		}
+		switch is.State {
+		case stateUnserved:
+			problem("address %s is served by nobody: a node with the role nfs must be up and not be drained", i.Addr)
+		case stateTaking:
+			if taking := time.Since(is.Since); taking > slowTakeover {
+				problem("node %s takes address %s over since %s: every volume's group must have a leader", i.Node, i.Addr, is.Since.Format(time.RFC3339))
+			}
 		}
 	}
 	s.Groups = append(s.Groups, groupStatus(zero.group, t))
@@ -157,6 +193,36 @@ func (n *Node) Status() Status {
 		if v.Sets.Degraded > 0 {
 			problem("volume %s: %d replica sets have a member down", v.Name, v.Sets.Degraded)
 		}
+	}
+	return s
+}
+
+// The states of an identity.
+const (
+	stateServing  = "serving"
+	stateTaking   = "taking over"
+	stateUnserved = "unserved"
+	stateRemoving = "removing"
+)
+
+// slowTakeover is how long a node takes an identity over before it is a problem.
+const slowTakeover = 10 * time.Second
+
+func identityStatus(r registry.View, i registry.Identity) IdentityStatus {
+	s := IdentityStatus{
+		ID: i.ID, Group: i.Group, Home: i.Home, Node: i.Node, State: stateTaking, Since: time.Unix(0, int64(i.Since)).UTC(),
+		Epoch: i.Epoch, Clients: r.ClientCount(i.ID),
+	}
+	if i.Floating() {
+		s.Address = i.Addr.String()
+	}
+	switch {
+	case i.Retired:
+		s.State = stateRemoving
+	case i.Node == "":
+		s.State = stateUnserved
+	case i.Serving:
+		s.State = stateServing
 	}
 	return s
 }

@@ -95,6 +95,9 @@ func (n *Node) openVolumes() {
 		if open {
 			continue
 		}
+		// Who was taken an identity from before the volume was made must know
+		// before it opens a writer there: Takeover does not look for one.
+		n.tellIdentities()
 		if err := n.openVolume(info); err != nil {
 			n.log.Error("a volume can't be opened here", "volume", info.Name, "err", err)
 		}
@@ -204,4 +207,22 @@ func (v *Volume) Sync(ctx context.Context) error {
 		return err
 	}
 	return v.Group.WaitApplied(ctx, index)
+}
+
+// releaseClients drops the locks and opens of clients, in steps.
+func (v *Volume) releaseClients(ctx context.Context, ids []uint64) error {
+	for _, id := range ids {
+		for more := true; more; {
+			body, err := propose(ctx, v.Group, &volume.ReleaseClient{Client: id})
+			if err != nil {
+				return err
+			}
+			result, err := volume.DecodeReleaseClientResult(body)
+			if err != nil {
+				return err
+			}
+			more = result.More
+		}
+	}
+	return nil
 }

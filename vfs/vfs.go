@@ -271,7 +271,6 @@ type FS interface {
 	// Watch has w called from now on, until cancel, which waits for calls under way.
 	Watch(w Watcher) (cancel func())
 
-
 	// Getxattr, Setxattr, Removexattr and Listxattr handle extended attributes
 	// of the user namespace, without its prefix (RFC 8276).
 	Getxattr(r *Request, f File, name string) ([]byte, error)
@@ -281,16 +280,4 @@ type FS interface {
 
 	// Statfs returns the space of f's volume.
 	Statfs(r *Request, f File) (Statfs, error)
-}
-
-// An OwnerStore remembers, across restarts of this front-end, which clients
-// held state with it (RFC 8881 §8.4.2.1 and §8.4.3: without it a client could
-// reclaim what another was given meanwhile).
-type OwnerStore interface {
-	// Clients returns the owner strings recorded.
-	Clients(ctx context.Context) ([][]byte, error)
-	// PutClient records an owner string durably, before its client is given state.
-	PutClient(ctx context.Context, owner []byte) error
-	// DeleteClient forgets one.
-	DeleteClient(ctx context.Context, owner []byte) error
 }

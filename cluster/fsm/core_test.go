@@ -132,6 +132,7 @@ func runScript(tx store, index uint64, env *Envelope, body []byte) []byte {
 var errnos = map[string]cluster.Errno{
 	"ENOENT": cluster.ENOENT, "EINVAL": cluster.EINVAL, "EFENCED": cluster.EFENCED,
 	"EVERSION": cluster.EVERSION, "EINTERNAL": cluster.EINTERNAL,
+	"EREPLAY": cluster.EREPLAY, "ERETRY": cluster.ERETRY,
 }
 
 func errnoNamed(name string) cluster.Errno {

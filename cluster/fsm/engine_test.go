@@ -83,6 +83,8 @@ func (e *engineTest) run(t *testing.T, d *datadriven.TestData) string {
 			&OpenWriter{Node: cluster.NodeID(word("node")), Nonce: num("nonce")})})
 	case "fence":
 		return e.apply([][]byte{AppendCommand(nil, Envelope{}, &FenceWriter{Writer: cluster.WriterID(num("w"))})})
+	case "drop":
+		return e.apply([][]byte{AppendCommand(nil, Envelope{}, &DropSessions{Sessions: [][16]byte{{15: byte(num("session"))}}})})
 	case "conf":
 		e.m.StoreConfiguration(e.next, 1, []byte(d.CmdArgs[0].Key))
 		e.next++
@@ -189,6 +191,23 @@ func parseCommandLine(t *testing.T, line string) []byte {
 			env.Version = uint8(n)
 		case "t":
 			env.Time = cluster.Time(n)
+		case "session":
+			env.Origin.Session[15], env.Origin.Ordered = byte(n), true
+		case "xid":
+			env.Origin.Session[15] = 0xff
+			env.Origin.Slot, env.Origin.Seq = uint32(n)%4, uint32(n)
+		case "slot":
+			env.Origin.Slot = uint32(n)
+		case "s":
+			env.Origin.Seq = uint32(n)
+		case "sum":
+			env.Origin.Sum = uint32(n)
+		case "op":
+			env.Origin.Op = uint16(n)
+		case "sub":
+			env.Origin.Sub = uint16(n)
+		case "step":
+			env.Origin.Step = uint32(n)
 		default:
 			t.Fatalf("no field %s", name)
 		}

@@ -263,7 +263,7 @@ func (m *Machine) storeResult(o *Origin, result []byte, same bool) {
 	if len(result) > MaxStoredResult {
 		// No command that has an origin answers so much. Its replay is refused
 		// rather than executed.
-		result = tx.Result(cluster.EREPLAY)
+		result = Result(cluster.EREPLAY)
 	}
 	head := slotHead{o.Seq, o.Sum}
 	tx.slotNew = head.appendTo(tx.slotNew[:0])

@@ -81,6 +81,9 @@ func aligned(n int) []byte {
 	return b
 }
 
+// Aligned reports whether the memory of b is aligned.
+func Aligned(b []byte) bool { return misaligned(b) == 0 }
+
 func misaligned(b []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % Align)
 }

@@ -171,7 +171,7 @@ func flip(t *testing.T, fs vfs.FS, seg uint32, off int64) {
 		t.Fatal(err)
 	}
 	b[0] ^= 0x10
-	if err := f.writev(off, [][]byte{b[:]}); err != nil {
+	if err := f.write(off, b[:]); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Sync(); err != nil {
@@ -259,7 +259,7 @@ func TestMisdirectedWrite(t *testing.T) {
 		if err := s.segs[from.seg].f.readFull(b, from.off); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.segs[to.seg].f.writev(to.off, [][]byte{b}); err != nil {
+		if err := s.segs[to.seg].f.write(to.off, b); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Get(bg, key(n), 0, 1, nil); !errors.Is(err, cluster.ECORRUPT) {

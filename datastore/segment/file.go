@@ -88,20 +88,14 @@ func (f *file) drop() {
 // zeros pads payloads. It is never written to.
 var zeros [1 << 20]byte
 
-// writev writes the buffers at off, one after the other. off and the length of
-// all are multiples of Align.
-func (f *file) writev(off int64, bufs [][]byte) error {
+// write writes b at off. Both off and the length are multiples of Align.
+func (f *file) write(off int64, b []byte) error {
 	if f.fd < 0 {
-		for _, b := range bufs {
-			if _, err := f.WriteAt(b, off); err != nil {
-				return err
-			}
-			off += int64(len(b))
-		}
-		return nil
+		_, err := f.WriteAt(b, off)
+		return err
 	}
 	if f.direct >= 0 && !f.buffered.Load() {
-		err := writeDirect(f.direct, off, bufs)
+		err := writeDirect(f.direct, off, b)
 		if err != unix.EINVAL {
 			return err
 		}
@@ -109,29 +103,24 @@ func (f *file) writev(off int64, bufs [][]byte) error {
 		// aligned to more than Align.
 		f.buffered.Store(true)
 	}
-	return pwritev(f.fd, off, bufs)
+	return pwrite(f.fd, off, b)
 }
 
-// writeDirect is writev past the page cache. The kernel wants memory that is
-// aligned as well: a copy in memory that is used again and again costs less
-// than one into the page cache.
-func writeDirect(fd int, off int64, bufs [][]byte) error {
-	n := 0
-	for _, b := range bufs {
-		n += len(b)
+// writeDirect is write past the page cache. The kernel wants memory that is
+// aligned as well, as that of bufpool is.
+func writeDirect(fd int, off int64, b []byte) error {
+	if bufpool.Aligned(b) {
+		return pwrite(fd, off, b)
 	}
-	buf := bufpool.Get(n)
+	buf := bufpool.Get(len(b))
 	defer buf.Release()
-	p := buf.B[:0]
-	for _, b := range bufs {
-		p = append(p, b...)
-	}
-	return pwritev(fd, off, [][]byte{p})
+	copy(buf.B, b)
+	return pwrite(fd, off, buf.B)
 }
 
-func pwritev(fd int, off int64, bufs [][]byte) error {
-	for len(bufs) > 0 {
-		n, err := unix.Pwritev(fd, bufs[:min(len(bufs), 1024)], off)
+func pwrite(fd int, off int64, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(fd, b, off)
 		if err == unix.EINTR {
 			continue
 		}
@@ -141,14 +130,7 @@ func pwritev(fd int, off int64, bufs [][]byte) error {
 		if n == 0 {
 			return io.ErrShortWrite
 		}
-		off += int64(n)
-		for len(bufs) > 0 && n >= len(bufs[0]) {
-			n -= len(bufs[0])
-			bufs = bufs[1:]
-		}
-		if n > 0 {
-			bufs[0] = bufs[0][n:]
-		}
+		off, b = off+int64(n), b[n:]
 	}
 	return nil
 }

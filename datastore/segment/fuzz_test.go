@@ -110,7 +110,7 @@ func FuzzSegment(f *testing.F) {
 			t.Fatal(err)
 		}
 		n := min(int64(len(in)), testSegment-loc.off)
-		if err := file.writev(loc.off, [][]byte{in[:n]}); err != nil {
+		if err := file.write(loc.off, in[:n]); err != nil {
 			t.Fatal(err)
 		}
 		file.drop()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -49,7 +50,7 @@ type index struct {
 func openIndex(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger, background func(error)) (*index, error) {
 	cache := pebble.NewCache(cacheBytes)
 	open := func() (*pebble.DB, error) {
-		return pebble.Open(dir, &pebble.Options{
+		o := &pebble.Options{
 			FS:                          fs,
 			Cache:                       cache,
 			DisableWAL:                  true,
@@ -61,7 +62,12 @@ func openIndex(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger, backgr
 			EventListener: &pebble.EventListener{
 				BackgroundError: background,
 			},
-		})
+		}
+		for i := range o.Levels {
+			// Each put asks for a blob that is not there.
+			o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		}
+		return pebble.Open(dir, o)
 	}
 	db, err := open()
 	if err != nil {

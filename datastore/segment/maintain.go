@@ -226,7 +226,7 @@ func (s *Store) reclaimSegment(r *reclaimSeg) error {
 	case r.whole:
 		var h [Align]byte
 		encodeSegmentHeader(h[:], freeMagic, r.seg.no, &s.super.uuid)
-		if err := f.writev(0, [][]byte{h[:]}); err != nil {
+		if err := f.write(0, h[:]); err != nil {
 			return s.ioError("freeing a segment", err)
 		}
 	case len(r.holes) == 0:
@@ -259,7 +259,7 @@ func (s *Store) punch(f *file, h span) error {
 	r := record{kind: kindPad, head: h.n, seg: h.seg, off: h.off}
 	var b [Align]byte
 	r.encode(b[:], &s.super.uuid, nil)
-	return f.writev(h.off, [][]byte{b[:]})
+	return f.write(h.off, b[:])
 }
 
 // forget takes what was given back out of the index and the books.

@@ -28,7 +28,10 @@ func (s *Store) Put(ctx context.Context, key cluster.BlobKey, meta Meta, sums ch
 	if n == 0 || n > MaxPayload || len(sums) != checksum.Size(n) {
 		return fmt.Errorf("segment: a blob of %d bytes with %d of checksums: %w", n, len(sums), cluster.EINVAL)
 	}
-	if i := sums.Verify(data...); i >= 0 {
+	r := record{kind: kindBlob, head: headLen(n), info: Info{Key: key, Meta: meta, Len: uint32(n), CRC: sums.Whole(n)}}
+	buf := bufpool.Get(int(r.span()))
+	defer buf.Release()
+	if i := gather(buf.B[r.head:], sums, data); i >= 0 {
 		return fmt.Errorf("segment: blob %v: block %d was damaged before it was stored: %w", key.Blob, i, cluster.ECORRUPT)
 	}
 	if err := s.enter(); err != nil {
@@ -38,10 +41,10 @@ func (s *Store) Put(ctx context.Context, key cluster.BlobKey, meta Meta, sums ch
 	if err := s.Failed(); err != nil {
 		return err
 	}
-	info := Info{Key: key, Meta: meta, Len: uint32(n), CRC: sums.Whole(n)}
+	info := r.info
 	done := make(chan struct{})
 	e := entries.Get().(*entry)
-	*e = entry{rec: record{kind: kindBlob, head: headLen(n), info: info}, wake: e.wake, done: done}
+	*e = entry{rec: r, wake: e.wake, done: done}
 	if found, err := s.claim(ctx, key, e); found || err != nil {
 		if err == nil {
 			err = s.same(info)
@@ -49,7 +52,7 @@ func (s *Store) Put(ctx context.Context, key cluster.BlobKey, meta Meta, sums ch
 		entries.Put(e)
 		return err
 	}
-	err := s.put(e, sums, data)
+	err := s.put(e, sums, buf.B)
 	s.inflightMu.Lock()
 	delete(s.inflight, key)
 	s.inflightMu.Unlock()
@@ -108,21 +111,51 @@ func (s *Store) same(info Info) error {
 	return nil
 }
 
-// put writes the entry's record and commits it.
-func (s *Store) put(e *entry, sums checksum.Sums, data [][]byte) error {
+// gather copies a payload to where it is written from, pads it with zeros, and
+// returns the first block that does not match its checksum, or -1. The blocks
+// are checked there, so that nothing that happens to data later goes unnoticed,
+// and while the processor's cache has them.
+func gather(dst []byte, sums checksum.Sums, data [][]byte) int {
+	n := 0
+	checked := 0 // whole blocks
+	check := func(end int) int {
+		i := sums[4*checked : checksum.Size(end)].Verify(dst[checked*checksum.Block : end])
+		if i >= 0 {
+			return checked + i
+		}
+		checked = end / checksum.Block
+		return -1
+	}
+	for _, p := range data {
+		for len(p) > 0 {
+			k := copy(dst[n:min(len(dst), n+gatherStep)], p)
+			n, p = n+k, p[k:]
+			if whole := n &^ (checksum.Block - 1); whole/checksum.Block > checked {
+				if i := check(whole); i >= 0 {
+					return i
+				}
+			}
+		}
+	}
+	clear(dst[n:])
+	if n%checksum.Block != 0 {
+		return check(n)
+	}
+	return -1
+}
+
+// gatherStep is how much gather copies before it checks it.
+const gatherStep = 8 * checksum.Block
+
+// put writes the entry's record and commits it. b has the length of the record,
+// its payload, and room for its head.
+func (s *Store) put(e *entry, sums checksum.Sums, b []byte) error {
 	if err := s.reserve(e); err != nil {
 		return err
 	}
 	r := &e.rec
-	head := bufpool.Get(int(r.head))
-	r.encode(head.B, &s.super.uuid, sums)
-	var few [8][]byte
-	bufs := append(append(few[:0], head.B), data...)
-	if pad := align(int64(r.info.Len)) - int64(r.info.Len); pad > 0 {
-		bufs = append(bufs, zeros[:pad])
-	}
-	err := e.f.writev(r.off, bufs)
-	head.Release()
+	r.encode(b[:r.head], &s.super.uuid, sums)
+	err := e.f.write(r.off, b)
 	if err != nil {
 		err = s.voidRecord(e, err)
 	}
@@ -140,7 +173,7 @@ func (s *Store) voidRecord(e *entry, cause error) error {
 	e.rec = record{kind: kindPad, head: n, seg: e.rec.seg, off: e.rec.off, seq: e.rec.seq}
 	var h [Align]byte
 	e.rec.encode(h[:], &s.super.uuid, nil)
-	if e2 := e.f.writev(e.rec.off, [][]byte{h[:]}); e2 != nil && s.Failed() == nil {
+	if e2 := e.f.write(e.rec.off, h[:]); e2 != nil && s.Failed() == nil {
 		return s.fail("writing", errors.Join(cause, e2))
 	}
 	return err
@@ -192,7 +225,10 @@ func (s *Store) deleteSome(keys []cluster.BlobKey) error {
 		keys: keys,
 		wake: make(chan bool, 1),
 	}
-	if err := s.put(e, sums, [][]byte{payload}); err != nil {
+	buf := bufpool.Get(int(e.rec.span()))
+	defer buf.Release()
+	clear(buf.B[copy(buf.B[e.rec.head:], payload)+int(e.rec.head):])
+	if err := s.put(e, sums, buf.B); err != nil {
 		return err
 	}
 	s.wakeUp()

@@ -350,7 +350,7 @@ func (sc *scanner) payload(e *entry, sums checksum.Sums) (bool, error) {
 // a later search that does not look at payloads.
 func (sc *scanner) void(off int64) error {
 	sc.have = 0
-	err := sc.g.f.writev(off, [][]byte{zeros[:Align]})
+	err := sc.g.f.write(off, zeros[:Align])
 	if err == nil {
 		err = sc.g.f.SyncData()
 	}

@@ -90,7 +90,7 @@ func (s *Store) newSegment(no uint32, f *file, from string) (*file, error) {
 	if err = f.allocate(s.segSize); err == nil {
 		var h [Align]byte
 		encodeSegmentHeader(h[:], segmentMagic, no, &s.super.uuid)
-		err = f.writev(0, [][]byte{h[:]})
+		err = f.write(0, h[:])
 	}
 	if err != nil {
 		// It has no records; what is left of the file goes away.

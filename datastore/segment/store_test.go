@@ -394,3 +394,36 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// TestGather: a block that does not match is found, wherever it is and however
+// the data is cut up.
+func TestGather(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		n := 1 + r.IntN(100<<10)
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		sums := checksum.Sums(nil).Append(data)
+		want := -1
+		if r.IntN(2) == 0 {
+			i := r.IntN(n)
+			data[i] ^= 1
+			want = i / checksum.Block
+		}
+		var parts [][]byte
+		for rest := data; len(rest) > 0; {
+			k := 1 + r.IntN(len(rest))
+			parts = append(parts, rest[:k])
+			rest = rest[k:]
+		}
+		dst := bytes.Repeat([]byte{7}, int(align(int64(n))))
+		if got := gather(dst, sums, parts); got != want {
+			t.Fatalf("%d bytes in %d parts: block %d, want %d", n, len(parts), got, want)
+		}
+		if want < 0 && (!bytes.Equal(dst[:n], data) || !isZero(dst[n:])) {
+			t.Fatalf("%d bytes in %d parts: not what was gathered", n, len(parts))
+		}
+	}
+}

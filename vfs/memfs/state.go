@@ -14,7 +14,8 @@ func (n *node) putState(s *vfs.State) vfs.Errno {
 	if s.Kind == vfs.StateOpen {
 		for i := range n.states {
 			o := &n.states[i]
-			if o.Kind == vfs.StateOpen && o.Other != s.Other && (o.Deny&s.Access != 0 || s.Deny&o.Access != 0) {
+			if o.Kind == vfs.StateOpen && o.Other != s.Other && (o.Deny&s.Access != 0 || s.Deny&o.Access != 0) &&
+				(o.Client != s.Client || !bytes.Equal(o.Owner, s.Owner)) {
 				return cluster.ESHARE
 			}
 		}

@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"bytes"
+
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/codec"
 )
@@ -42,8 +44,8 @@ func (c *checker) checkStates() {
 		if _, ok := c.Get(nil, appendClientStateKey(nil, s.Client, ino, &s.Other)); !ok {
 			c.inodef(ino, "the state %x is not in the index of client %x", s.Other, s.Client)
 		}
-		s.Owner = nil
 		if s.Kind == StateOpen && len(opens) < maxChecked {
+			s.Owner = bytes.Clone(s.Owner)
 			opens = append(opens, s)
 		}
 		return true

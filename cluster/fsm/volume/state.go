@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"bytes"
+
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/codec"
@@ -18,10 +20,13 @@ type EventUnlocked struct {
 	Ino cluster.Ino
 }
 
-// conflicts reports whether s and o, of one file, exclude each other.
+// conflicts reports whether s and o, of one file, exclude each other. What an
+// open-owner denies, it does not deny itself (RFC 8881 §9.7): after a take-over it can
+// have an open under two names.
 func (s *State) conflicts(o *State) bool {
 	return s.Kind == StateOpen && o.Kind == StateOpen && s.Other != o.Other &&
-		(s.Access&o.Deny != 0 || s.Deny&o.Access != 0)
+		(s.Access&o.Deny != 0 || s.Deny&o.Access != 0) &&
+		(s.Client != o.Client || !bytes.Equal(s.Owner, o.Owner))
 }
 
 // shared checks the share reservation of s against the others of a file.

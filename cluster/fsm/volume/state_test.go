@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -46,7 +47,7 @@ func TestStatesModel(t *testing.T) {
 				Other:  StateID{byte(rapid.IntRange(1, 4).Draw(t, "other"))},
 				Kind:   rapid.SampledFrom([]uint8{StateOpen, StateOpen, StateOpen, StateLock}).Draw(t, "kind"),
 				Client: uint64(rapid.IntRange(1, 2).Draw(t, "client")),
-				Owner:  []byte{7},
+				Owner:  []byte{byte(rapid.IntRange(7, 8).Draw(t, "owner"))},
 			}
 			if s.Kind == StateOpen {
 				s.Access = uint8(rapid.IntRange(1, 3).Draw(t, "access"))
@@ -56,7 +57,8 @@ func TestStatesModel(t *testing.T) {
 			}
 			conflict := false
 			for _, o := range model[i] {
-				conflict = conflict || o.Other != s.Other && s.Kind == StateOpen && (o.Deny&s.Access != 0 || s.Deny&o.Access != 0)
+				same := o.Client == s.Client && bytes.Equal(o.Owner, s.Owner)
+				conflict = conflict || o.Other != s.Other && !same && s.Kind == StateOpen && (o.Deny&s.Access != 0 || s.Deny&o.Access != 0)
 			}
 			settle := func() {
 				for j := range model {

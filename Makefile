@@ -64,6 +64,11 @@ soak: packages
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+## compare: measure `ls -l` and `find` through a kernel client beside nfs-ganesha, which is installed
+compare: PACKAGES += nfs-ganesha nfs-ganesha-vfs
+compare: packages
+	HAWSER_COMPARE=1 $(GO) test -count=1 -timeout 1h -run TestAgainstGanesha -v ./tools/systest
+
 ## fuzz: fuzz each decoder for FUZZTIME (default 10s)
 FUZZTIME ?= 10s
 fuzz:
@@ -93,4 +98,4 @@ $(BIN)/staticcheck: tools/lint/go.mod
 $(BIN)/gofumpt: tools/lint/go.mod
 	cd tools/lint && $(GO) build -o $@ mvdan.cc/gofumpt
 
-.PHONY: help build run test test-short lint fmt generate soak bench fuzz clean packages
+.PHONY: help build run test test-short lint fmt generate soak bench compare fuzz clean packages

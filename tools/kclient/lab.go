@@ -60,15 +60,7 @@ func NewLab(name string, hosts, clients int) (*Lab, error) {
 		{"-n", hub, "addr", "add", Subnet + ".1/24", "dev", "br0"},
 	}
 	for i := 1; i <= hosts; i++ {
-		ns, cable := l.namespace(i), fmt.Sprintf("v%d", i)
-		script = append(script,
-			[]string{"netns", "add", ns},
-			[]string{"link", "add", cable, "netns", hub, "mtu", mtu, "type", "veth", "peer", "name", "eth0", "netns", ns, "mtu", mtu},
-			[]string{"-n", hub, "link", "set", cable, "master", "br0", "up"},
-			[]string{"-n", ns, "link", "set", "lo", "up"},
-			[]string{"-n", ns, "link", "set", "eth0", "up"},
-			[]string{"-n", ns, "addr", "add", l.HostAddr(i) + "/24", "dev", "eth0"},
-		)
+		script = append(script, l.hostScript(i)...)
 	}
 	for i := 1; i <= clients; i++ {
 		tap := fmt.Sprintf("tap%d", i)
@@ -83,6 +75,30 @@ func NewLab(name string, hosts, clients int) (*Lab, error) {
 		}
 	}
 	return l, nil
+}
+
+// hostScript is the commands that make host i.
+func (l *Lab) hostScript(i int) [][]string {
+	hub, ns, cable := l.hub(), l.namespace(i), fmt.Sprintf("v%d", i)
+	return [][]string{
+		{"netns", "add", ns},
+		{"link", "add", cable, "netns", hub, "mtu", mtu, "type", "veth", "peer", "name", "eth0", "netns", ns, "mtu", mtu},
+		{"-n", hub, "link", "set", cable, "master", "br0", "up"},
+		{"-n", ns, "link", "set", "lo", "up"},
+		{"-n", ns, "link", "set", "eth0", "up"},
+		{"-n", ns, "addr", "add", l.HostAddr(i) + "/24", "dev", "eth0"},
+	}
+}
+
+// AddHost adds a host to the lab and returns its number.
+func (l *Lab) AddHost() (int, error) {
+	l.hosts++
+	for _, args := range l.hostScript(l.hosts) {
+		if err := ip(args...); err != nil {
+			return 0, err // Close removes what is there of it
+		}
+	}
+	return l.hosts, nil
 }
 
 // OpenLab returns the lab that an earlier process left up, for use by hand.

@@ -35,6 +35,7 @@ var verbs = map[string]struct {
 	"many":     {"DIR FILES: make many empty files, 16 at a time", 2, func(a []string) error { return many(a[0], number(a[1])) }},
 	"ledger":   {"DIR SECONDS WORKERS: write files, print the name and seed of each that was fsynced and closed", 3, func(a []string) error { return ledger(a[0], number(a[1]), number(a[2])) }},
 	"audit":    {"DIR LEDGER: verify what a ledger says", 2, func(a []string) error { return audit(a[0], a[1]) }},
+	"push":     {"HOST:PORT DIR FOLDER: copy a folder of this machine to a server's directory with Hawser's own client", 3, func(a []string) error { return push(a[0], a[1], a[2]) }},
 }
 
 // errHeld is exit status 3: another owner has the lock.

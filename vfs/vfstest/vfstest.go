@@ -39,7 +39,7 @@ func Run(t *testing.T, fs vfs.FS) {
 	if err != nil || vol == (vfs.File{}) {
 		t.Fatalf("no volume: %v", err)
 	}
-	groups := []map[string]func(*T){treeTests, permTests, dataTests, lockTests, xattrTests}
+	groups := []map[string]func(*T){treeTests, permTests, dataTests, lockTests, xattrTests, stateTests, replayTests}
 	for _, tests := range groups {
 		for name, fn := range tests {
 			t.Run(name, func(t *testing.T) {

@@ -227,6 +227,9 @@ func (l *link) get(ctx context.Context) (*oncrpc.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tc, ok := nc.(*net.TCPConn); ok && l.c.opt.V40 {
+		_ = tc.SetLinger(0) // so that the port can be used again at once
+	}
 	cn, err := l.c.rpc.Attach(nc)
 	if err != nil {
 		_ = nc.Close()

@@ -24,30 +24,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A clientStore is a vfs.ClientStore in memory.
 type clientStore struct {
-	mu     sync.Mutex
-	owners map[string]bool
+	mu      sync.Mutex
+	records map[uint64][]byte
 }
 
-func (s *clientStore) Clients(context.Context) (all [][]byte, err error) {
+func (s *clientStore) Load(context.Context) (all []vfs.ClientRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for o := range s.owners {
-		all = append(all, []byte(o))
+	for id, r := range s.records {
+		all = append(all, vfs.ClientRecord{ID: id, Record: r})
 	}
 	return all, nil
 }
 
-func (s *clientStore) PutClient(_ context.Context, owner []byte) error {
+func (s *clientStore) Put(_ context.Context, id uint64, record []byte, replaces uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owners[string(owner)] = true
+	delete(s.records, replaces)
+	s.records[id] = record
 	return nil
 }
 
-func (s *clientStore) DeleteClient(_ context.Context, owner []byte) error {
+func (s *clientStore) Delete(_ context.Context, id uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.owners, string(owner))
+	delete(s.records, id)
 	return nil
 }
 
@@ -57,13 +58,14 @@ type server struct {
 	fs    vfs.FS
 	store clientStore
 	addr  string
+	epoch uint32
 	rpc   *oncrpc.Server
 	stop  func()
 }
 
 func newServer(t testing.TB) *server {
 	s := &server{t: t, fs: memfs.New(memfs.Options{}), addr: "127.0.0.1:0"}
-	s.store.owners = map[string]bool{}
+	s.store.records = map[uint64][]byte{}
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s
@@ -71,8 +73,10 @@ func newServer(t testing.TB) *server {
 
 func (s *server) start() {
 	s.t.Helper()
+	s.epoch++
 	p, err := nfs4.New(nfs4.Config{
 		FS: s.fs, Clients: &s.store, ServerOwner: "test", Scope: "test", Lease: 5 * time.Second,
+		Identity: 1, Epoch: s.epoch, StateKey: [32]byte{1},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -274,8 +278,14 @@ func TestReaddir(t *testing.T) {
 
 // TestReconnect checks that every change is made exactly once though
 // connections are lost again and again.
-func TestReconnect(t *testing.T) {
-	c := newServer(t).dial(Options{Conns: 3, Slots: 16})
+func TestReconnect(t *testing.T) { reconnect(t, Options{Conns: 3, Slots: 16}) }
+
+// TestReconnect40 is TestReconnect without sessions: the server tells what is sent again
+// by where it comes from, its number and what it asks for.
+func TestReconnect40(t *testing.T) { reconnect(t, Options{Conns: 3, V40: true}) }
+
+func reconnect(t *testing.T, opt Options) {
+	c := newServer(t).dial(opt)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	top := must(c.Walk(ctx, "main"))(t)
@@ -317,33 +327,47 @@ func TestReconnect(t *testing.T) {
 	t.Logf("%d requests were sent again", retries)
 }
 
-// TestRestart checks that opens and locks are reclaimed from a server that has restarted.
+// TestRestart has the server be followed by another one of the same identity: the
+// client goes on, and holds what it held.
 func TestRestart(t *testing.T) {
-	s := newServer(t)
-	c := s.dial(Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	top := must(c.Walk(ctx, "main"))(t)
-	f := must(c.CreateFile(ctx, top, "file", 0o644))(t)
-	check(t, f.WriteAll(ctx, 0, []byte("before")))
-	check(t, f.Lock(ctx, "me", Range{Type: proto.WriteLt, Offset: 0, Length: 4}))
-	check(t, f.Lock(ctx, "me", Range{Type: proto.WriteLt, Offset: 10, Length: 4}))
+	for name, opt := range map[string]Options{"sessions": {}, "4.0": {V40: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.dial(opt)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			top := must(c.Walk(ctx, "main"))(t)
+			f := must(c.CreateFile(ctx, top, "file", 0o644))(t)
+			check(t, f.WriteAll(ctx, 0, []byte("before")))
+			check(t, f.Lock(ctx, "me", Range{Type: proto.WriteLt, Offset: 0, Length: 4}))
+			check(t, f.Lock(ctx, "me", Range{Type: proto.WriteLt, Offset: 10, Length: 4}))
+			r, _, err := c.Open(ctx, top, "file", nil)
+			check(t, err)
 
-	s.stop()
-	s.start()
-	check(t, f.WriteAll(ctx, 0, []byte("after!")))
-	if _, sessions, reboots := c.Stats(); sessions != 2 || reboots != 1 {
-		t.Errorf("%d sessions, %d restarts seen", sessions, reboots)
+			s.stop()
+			s.start()
+			check(t, f.WriteAll(ctx, 0, []byte("after!")))
+			if got := must(r.ReadAll(ctx))(t); string(got) != "after!" {
+				t.Errorf("read %q", got)
+			}
+			if _, sessions, reboots := c.Stats(); sessions > 1 || reboots != 0 {
+				t.Errorf("%d sessions, %d restarts seen", sessions, reboots)
+			}
+			other := s.dial(opt)
+			for _, off := range []uint64{0, 10} {
+				d, err := other.TestLock(ctx, f.FH(), "you", Range{Type: proto.ReadLt, Offset: off, Length: 1})
+				if err != nil || d == nil {
+					t.Errorf("the lock at %d is gone: %v", off, err)
+				}
+			}
+			check(t, f.Lock(ctx, "me", Range{Type: proto.WriteLt, Offset: 20, Length: 4}))
+			check(t, f.Unlock(ctx, "me", Range{Type: proto.WriteLt, Offset: 0, Length: ^uint64(0)}))
+			check(t, f.Close(ctx))
+			check(t, r.Close(ctx))
+			again := must(c.CreateFile(ctx, top, "file", 0o644))(t)
+			check(t, again.Close(ctx))
+		})
 	}
-	other := s.dial(Options{})
-	for _, off := range []uint64{0, 10} {
-		d, err := other.TestLock(ctx, f.FH(), "you", Range{Type: proto.ReadLt, Offset: off, Length: 1})
-		if err != nil || d == nil {
-			t.Errorf("the lock at %d is gone: %v", off, err)
-		}
-	}
-	check(t, f.Unlock(ctx, "me", Range{Type: proto.WriteLt, Offset: 0, Length: ^uint64(0)}))
-	check(t, f.Close(ctx))
 }
 
 // TestGivenUp checks that a slot whose request was given up is of use again.

@@ -17,9 +17,8 @@ import (
 // An owner is an open-owner or lock-owner of NFSv4.0: its requests are
 // numbered (RFC 7530 §9.1.7), and there is one under way at a time.
 type owner struct {
-	mu        sync.Mutex
-	seq       uint32 // of the next request
-	confirmed bool
+	mu  sync.Mutex
+	seq uint32 // of the next request
 }
 
 // advances reports whether a request that was answered so has used its
@@ -277,4 +276,36 @@ func (f *File) unlock40(ctx context.Context, name string, l Range, held Stateid)
 		return err
 	})
 	return s, err
+}
+
+// Downgrade reduces what an open-owner has open (OPEN_DOWNGRADE), in any minor version.
+func (c *Client) Downgrade(ctx context.Context, f *File, owner []byte, access, deny uint32) error {
+	take := func(r *Results) error {
+		d, err := r.OK(proto.OpPutfh, proto.OpOpenDowngrade)
+		if err != nil {
+			return err
+		}
+		s := getStateid(d)
+		f.mu.Lock()
+		f.state = s
+		f.how.Access, f.how.Deny = access, deny
+		f.mu.Unlock()
+		return nil
+	}
+	make := func(seq uint32) *Compound {
+		return NewCompound().PutFH(f.fh).OpenDowngrade(f.Stateid(), seq, access, deny)
+	}
+	if c.opt.V40 {
+		return c.numbered(ctx, c.owner40("open", owner), make, take)
+	}
+	return c.run(ctx, make(0), take)
+}
+
+// LockStateid returns the stateid of an owner's locks of the file, if it has any.
+func (f *File) LockStateid(owner string) (Stateid, bool) {
+	s := f.lockStateid(owner)
+	if s == nil {
+		return Stateid{}, false
+	}
+	return *s, true
 }

@@ -79,7 +79,8 @@ var (
 		proto.AttrTimeModify, proto.AttrTimeModifySet, proto.AttrMountedOnFileid,
 		proto.AttrSuppattrExclcreat,
 	)
-	only42 = attrSet(
+	since41 = attrSet(proto.AttrSuppattrExclcreat)
+	only42  = attrSet(
 		proto.AttrCloneBlksize, proto.AttrChangeAttrType, proto.AttrModeUmask, proto.AttrXattrSupport,
 	)
 	// settable can be set, at creation too: EXCLUSIVE4_1 needs no attribute
@@ -104,7 +105,10 @@ var (
 )
 
 func supported(minor uint32) bitmap {
-	if minor < 2 {
+	switch minor {
+	case 0:
+		return supported41.without(since41)
+	case 1:
 		return supported41
 	}
 	return or(supported41, only42)

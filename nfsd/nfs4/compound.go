@@ -240,6 +240,9 @@ func (c *compound) allowed(o *operation) proto.Status {
 	case o.do == nil:
 		return proto.ErrNotsupp
 	case c.minor == 0:
+		if c.index >= maxOps40 {
+			return proto.ErrResource
+		}
 	case c.index == 0 && o.flags&sessionless == 0:
 		return proto.ErrOpNotInSession
 	case c.index == 0 && c.ops > 1:

@@ -284,7 +284,10 @@ func (c *compound) hold(a *openArgs, f vfs.File) (state.Stateid, proto.Status) {
 	if err := c.fs.Open(&c.req, f); err != nil {
 		return state.Stateid{}, status(err)
 	}
-	args := state.OpenArgs{Owner: a.owner, File: f, Access: a.access, Deny: a.deny, Other: a.other, Recorded: a.recorded}
+	args := state.OpenArgs{
+		Owner: a.owner, File: f, Access: a.access, Deny: a.deny, Other: a.other, Recorded: a.recorded,
+		Reclaim: a.claim == proto.ClaimPrevious,
+	}
 	o, st := c.holdAs(&args, a.claim == proto.ClaimPrevious)
 	if st != proto.OK || !o.Fresh {
 		c.fs.Close(f) // not held, or held already
@@ -462,8 +465,9 @@ func (c *compound) close() proto.Status {
 			return c.settle(st)
 		}
 		c.fs.Close(c.cur)
-	case st == state.Unknown && c.replay && c.p.state.Genuine(c.client, sid, c.cur):
-		// This very request has closed it, and was not answered.
+	case (st == state.Unknown || st == proto.ErrStale) && c.replay && c.p.state.Genuine(c.client, sid, c.cur):
+		// This very request has closed it, and was not answered; a file without
+		// names is gone with that.
 	default:
 		return c.settle(st)
 	}

@@ -248,7 +248,8 @@ func TestShareReservations(t *testing.T) {
 	r := newRig(t, nil)
 	s, s2 := r.newSession("a"), r.newSession("b")
 	root := s.root()
-	o := s.mustOpen(root, openHow{create: true, name: "f", access: proto.ShareAccessRead, deny: proto.ShareDenyWrite})
+	s.mustOpen(root, openHow{create: true, name: "f", access: proto.ShareAccessRead})
+	o := s.mustOpen(root, openHow{name: "f", deny: proto.ShareDenyWrite})
 	if _, st := s2.tryOpen(root, openHow{name: "f"}); st != proto.ErrShareDenied {
 		t.Fatal(st)
 	}
@@ -263,7 +264,7 @@ func TestShareReservations(t *testing.T) {
 		t.Fatal(st)
 	}
 	rd := s2.mustOpen(root, openHow{name: "f", access: proto.ShareAccessRead})
-	if st, _ := s.one(o.fh, proto.OpSetattr, setSize(s.mustOpen(root, openHow{name: "f"}).sid, 9)); st != proto.OK {
+	if st, _ := s.one(o.fh, proto.OpSetattr, setSize(o.sid, 9)); st != proto.OK {
 		t.Fatal(st)
 	}
 	if _, st := s2.tryOpen(root, openHow{name: "f", create: true, truncate: true}); st != proto.ErrShareDenied {
@@ -272,8 +273,19 @@ func TestShareReservations(t *testing.T) {
 	if n := attrValue(t, s, o.fh, proto.AttrSize).Uint64(); n != 9 {
 		t.Fatalf("truncated to %d although the open was refused", n)
 	}
-	// The owner of the reservation can upgrade and downgrade.
-	o = s.mustOpen(root, openHow{name: "f"})
+	// It holds for its owner, too (RFC 8881 §18.16.3), who can go back to what it
+	// had, and not to what it never asked for (§18.18.3).
+	if _, st := s.tryOpen(root, openHow{name: "f"}); st != proto.ErrShareDenied {
+		t.Fatal(st)
+	}
+	never := stateidOp(proto.OpOpenDowngrade, nil, o.sid, func(e *xdr.Encoder) {
+		e.Uint32(0)
+		e.Uint32(proto.ShareAccessWrite)
+		e.Uint32(proto.ShareDenyNone)
+	})
+	if st, _ := s.one(o.fh, proto.OpOpenDowngrade, never); st != proto.ErrInval {
+		t.Fatal(st)
+	}
 	down := stateidOp(proto.OpOpenDowngrade, nil, o.sid, func(e *xdr.Encoder) {
 		e.Uint32(0)
 		e.Uint32(proto.ShareAccessRead)
@@ -281,7 +293,7 @@ func TestShareReservations(t *testing.T) {
 	})
 	st, d := s.one(o.fh, proto.OpOpenDowngrade, down)
 	o.sid = state.DecodeStateid(d)
-	if st != proto.OK || o.sid.Seq != 4 {
+	if st != proto.OK || o.sid.Seq != 3 {
 		t.Fatal(st, o.sid)
 	}
 	if st, _ := s.one(o.fh, proto.OpWrite, writeOp(o.sid, 0, proto.FileSync, []byte("x"))); st != proto.ErrOpenmode {

@@ -87,7 +87,7 @@ func (m *Manager) learnOpen(c *Client, o *Open, f vfs.File, other vfs.StateID, a
 		_, k = m.opener(c, owner, f)
 	}
 	m.shares.force(f, 0, 0, access, deny)
-	o = &Open{key: k, owner: string(owner), named: len(owner) > 0, access: access, deny: deny}
+	o = &Open{key: k, owner: string(owner), named: len(owner) > 0, access: access, deny: deny, asked: anyModes}
 	o.holding = holding{other: other, client: c, file: f, unknown: true, open: o}
 	if recorded {
 		o.with, o.without = access, deny

@@ -19,6 +19,7 @@ type Open struct {
 	owner        string // if named
 	named        bool
 	access, deny uint32 // under client.mu
+	asked        modes  // for what each OPEN asked; under client.mu
 	// What has been recorded of it with the file: under its own name, if with is
 	// not 0, and under names that it had before.
 	with, without uint32 // access and deny
@@ -41,6 +42,8 @@ type OpenArgs struct {
 	Access, Deny uint32 // proto.ShareAccess…, proto.ShareDeny…
 	// Other is the name that it gets unless the owner has the file open already.
 	Other vfs.StateID
+	// Reclaim says that the owner claims what it has: own opens don't conflict.
+	Reclaim bool
 	// Recorded says that Other, with Access and Deny, has been recorded already.
 	Recorded bool
 }
@@ -95,6 +98,10 @@ func (m *Manager) PlanOpen(c *Client, a *OpenArgs) (record vfs.State, needed boo
 	} else if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
 		return record, false, proto.ErrDelay
 	}
+	again := was.unknown && was.other == a.Other // this very request was executed
+	if (a.Access&was.deny != 0 || a.Deny&was.access != 0) && !again && !a.Reclaim {
+		return record, false, proto.ErrShareDenied // also by the same owner (RFC 8881 §18.16.3)
+	}
 	access, deny := was.access|a.Access, was.deny|a.Deny
 	if !m.shares.possible(a.File, was.access, was.deny, access, deny) {
 		return record, false, proto.ErrShareDenied
@@ -141,7 +148,7 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 		if !m.shares.change(a.File, 0, 0, a.Access, a.Deny) {
 			return r, proto.ErrShareDenied
 		}
-		o = &Open{key: k, owner: string(a.Owner), named: true, access: a.Access, deny: a.Deny}
+		o = &Open{key: k, owner: string(a.Owner), named: true, access: a.Access, deny: a.Deny, asked: mode(a.Access, a.Deny)}
 		o.holding = holding{other: a.Other, client: c, file: a.File, seq: 1, open: o}
 		if recorded || a.Recorded {
 			o.with, o.without = a.Access, a.Deny
@@ -154,6 +161,7 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 		return r, proto.ErrShareDenied
 	}
 	o.access, o.deny = access, deny
+	o.asked |= mode(a.Access, a.Deny)
 	switch {
 	case o.unknown:
 		if o.other != a.Other {
@@ -237,7 +245,7 @@ func (m *Manager) PlanDowngrade(c *Client, sid Stateid, f vfs.File, access, deny
 	if st != proto.OK {
 		return ch, st
 	}
-	if access == 0 || access&^o.access != 0 || deny&^o.deny != 0 {
+	if access == 0 || access&^o.access != 0 || deny&^o.deny != 0 || !o.asked.make(access, deny) {
 		return ch, proto.ErrInval
 	}
 	all := o.records()
@@ -271,6 +279,7 @@ func (m *Manager) Downgrade(c *Client, sid Stateid, f vfs.File, access, deny uin
 	}
 	m.shares.change(f, o.access, o.deny, access, deny)
 	o.access, o.deny = access, deny
+	o.asked = o.asked.within(access, deny)
 	switch {
 	case put:
 		o.with, o.without = access, deny

@@ -145,6 +145,10 @@ func (n *Node) serveRelease(ctx context.Context, q releaseRequest) error {
 	if !ok || i.Node != n.cfg.Self {
 		return fmt.Errorf("identity %d is not served by node %s: %w", q.ID, n.cfg.Self, cluster.EAGAIN)
 	}
+	if !n.hooks.beginRelease(i.ID) {
+		return fmt.Errorf("node %s is handing over identity %d already: %w", n.cfg.Self, q.ID, cluster.EAGAIN)
+	}
+	defer n.hooks.endRelease(i.ID)
 	resume := func() {}
 	if fn := latest(&n.hooks.mu, &n.hooks.release); fn != nil {
 		var err error

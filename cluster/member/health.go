@@ -96,6 +96,20 @@ func (w *watcher) missed(now time.Time, id cluster.NodeID, at time.Time) {
 	}
 }
 
+// slept notes that the watcher did not run for as long as gap: what was sent to
+// it meanwhile it has yet to hear.
+func (w *watcher) slept(now time.Time, gap time.Duration) {
+	later := func(t time.Time) time.Time {
+		if t = t.Add(gap); t.After(now) {
+			return now
+		}
+		return t
+	}
+	for _, n := range w.nodes {
+		n.last, n.front = later(n.last), later(n.front)
+	}
+}
+
 // place returns what to think of a node that may serve floating addresses, if
 // those of a node are taken that was not heard for takeoverAfter.
 func (w *watcher) place(now time.Time, id cluster.NodeID, takeoverAfter, steadyAfter time.Duration) place {

@@ -46,7 +46,7 @@ func (n *Node) heartbeat(zero *groupMember, led <-chan struct{}) {
 		if t, known := n.hear(b); known {
 			n.take(t)
 			if a := n.acknowledge(ctx, zero, &b); a != nil {
-				n.acknowledged(ctx, zero, sent, a)
+				n.acknowledged(zero, sent, a)
 			}
 		}
 		return
@@ -64,7 +64,8 @@ func (n *Node) heartbeat(zero *groupMember, led <-chan struct{}) {
 		n.take(a.Table)
 	}
 	if a.Ack != nil {
-		n.acknowledged(n.ctx, zero, sent, a.Ack)
+		// This node may be behind; the next heartbeat does not wait for that.
+		n.wg.Go(func() { n.acknowledged(zero, sent, a.Ack) })
 	}
 }
 

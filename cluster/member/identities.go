@@ -19,6 +19,7 @@ type hooks struct {
 	mu      sync.Mutex
 	release []*func(context.Context, registry.Identity) (func(), error)
 	expire  []*func(context.Context, uint64) bool
+	handing map[cluster.IdentityID]bool // being released
 
 	tell       sync.Mutex // of onIdentity and told: calls come one at a time
 	onIdentity []*func(registry.Identity)
@@ -30,6 +31,26 @@ func (h *hooks) frontEnd() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.release) > 0
+}
+
+// beginRelease reports whether an identity may be released: once at a time.
+func (h *hooks) beginRelease(id cluster.IdentityID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.handing[id] {
+		return false
+	}
+	if h.handing == nil {
+		h.handing = map[cluster.IdentityID]bool{}
+	}
+	h.handing[id] = true
+	return true
+}
+
+func (h *hooks) endRelease(id cluster.IdentityID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.handing, id)
 }
 
 // add appends a hook to a list, and returns what takes it out again.

@@ -322,6 +322,27 @@ func TestIdentitiesMove(t *testing.T) {
 		eventually(t, "it is back", func() bool { now = asked.identity(t, i.ID); return now.Node == i.Node && now.Serving })
 	})
 
+	t.Run("a client is asked for on another node", func(t *testing.T) {
+		i := nodes[0].identity(t, ids[0])
+		at := byName(nodes, i.Node)
+		client := cluster.MakeClientID(i.ID, i.Epoch, 7)
+		var asked atomic.Uint64
+		cancel := at.OnExpire(func(_ context.Context, id uint64) bool { asked.Store(id); return true })
+		for _, n := range nodes {
+			if n == at {
+				continue
+			}
+			asked.Store(0)
+			if gone, err := n.ExpireClient(ctx, client); err != nil || !gone || asked.Load() != client {
+				t.Errorf("got %v, %v, and client %x was asked for", gone, err, asked.Load())
+			}
+		}
+		cancel()
+		if gone, err := nodes[0].ExpireClient(ctx, client); gone || !errors.Is(err, cluster.EAGAIN) {
+			t.Errorf("without anyone to ask: %v, %v", gone, err)
+		}
+	})
+
 	t.Run("a node that is drained", func(t *testing.T) {
 		if err := nodes[0].DrainFrontEnd(ctx, "n2", true); err != nil {
 			t.Fatal(err)
@@ -360,6 +381,7 @@ func TestIdentitiesMove(t *testing.T) {
 		}
 		begin := time.Now()
 		dead.cut(t)
+		gone := time.Now()
 		var now registry.Identity
 		eventually(t, "its addresses are served by others", func() bool {
 			for _, id := range ids {
@@ -371,6 +393,14 @@ func TestIdentitiesMove(t *testing.T) {
 			return true
 		})
 		t.Logf("assigned and served after %v", time.Since(begin))
+		l := leader0(t, rest)
+		l.watchMu.Lock()
+		heard := l.watcher.nodes[dead.Self()].front
+		l.watchMu.Unlock()
+		t.Logf("it was confirmed last %v before it was cut off", begin.Sub(heard))
+		if heard.After(gone) {
+			t.Errorf("the new leader gives the last one time from %v after its death on", heard.Sub(gone))
+		}
 		for _, w := range v.Machine.Writers() {
 			if w.Node == dead.Self() && !w.Fenced {
 				t.Error("the identity is served, and a writer of the lost node is not fenced")
@@ -394,9 +424,9 @@ func TestIdentitiesMove(t *testing.T) {
 		if dead.Valid() {
 			t.Error("the lost node is still valid")
 		}
-		fronts[dead.Self()].detach()
-		dead.stop(t)
-		eventually(t, "its own clients are not the business of others, and nothing else moves", func() bool { return spread(rest[0])[dead.Self()] == 0 })
+		if n := spread(rest[0]); n[dead.Self()] != 0 || n[rest[0].Self()]+n[rest[1].Self()] != len(ids) {
+			t.Errorf("the addresses are spread as %v", n)
+		}
 	})
 }
 
@@ -436,6 +466,11 @@ func TestValidBeforeAssigned(t *testing.T) {
 			}()
 			begin := time.Now()
 			cut.cut(t)
+			if zero, err := cut.group0(); err != nil {
+				t.Fatal(err)
+			} else if _, err := cut.confirm(ctx, zero); err == nil {
+				t.Error("a node that is cut off is confirmed as the leader")
+			}
 			eventually(t, "it is assigned to another", func() bool { return rest[0].identity(t, i.ID).Node != cut.Self() })
 			assigned := time.Now()
 			select {
@@ -517,6 +552,93 @@ func TestWithheld(t *testing.T) {
 		n.watchMu.Unlock()
 		if (a != nil) != x.acked {
 			t.Errorf("%s: got %+v", x.name, a)
+		}
+	}
+}
+
+// TestAcknowledged: an acknowledgement counts once this node knows what the
+// leader knew, and from when the heartbeat was sent.
+func TestAcknowledged(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 1}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is valid", n.Valid)
+	zero, err := n.group0()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.watchMu.Lock()
+	n.lead.withheld[n.Self()]++ // no more of its own
+	n.watchMu.Unlock()
+	eventually(t, "it is not valid", func() bool { return !n.Valid() })
+	again := n.Revalidated()
+	now := zero.group.Applied()
+	n.acknowledged(zero, time.Now(), &ack{Applied: now + 1000})
+	if n.Valid() {
+		t.Error("it is valid, and does not know what the leader knew")
+	}
+	n.acknowledged(zero, time.Now().Add(-n.cfg.TakeoverAfter), &ack{Applied: now})
+	if n.Valid() {
+		t.Error("it is valid by an answer that took long")
+	}
+	select {
+	case <-again:
+		t.Error("it is told to be valid")
+	default:
+	}
+	told := registry.Identity{}
+	defer n.OnIdentity(func(i registry.Identity) { told = i })()
+	n.hooks.tell.Lock() // what is told is told before
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.acknowledged(zero, time.Now(), &ack{Applied: now})
+	}()
+	sleep(ctx, 50*time.Millisecond)
+	if n.Valid() {
+		t.Error("it is valid before it was told of what was assigned")
+	}
+	n.hooks.tell.Unlock()
+	<-done
+	if !n.Valid() {
+		t.Errorf("it is not valid; told %+v", told)
+	}
+	<-again
+	<-n.Revalidated()
+}
+
+// TestUnknownOutcome: if it is not known whether an identity was taken from a
+// node, that one is acknowledged again only when it can't be any more.
+func TestUnknownOutcome(t *testing.T) {
+	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+	ctx := within(t, 60*time.Second)
+	if err := n.Init(ctx, "c", cluster.Class{Copies: 1}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads", func() bool { n.watchMu.Lock(); defer n.watchMu.Unlock(); return n.lead.term != 0 })
+	state := func() (uint64, int) {
+		n.watchMu.Lock()
+		defer n.watchMu.Unlock()
+		return n.lead.nonce, n.lead.withheld["n9"]
+	}
+	for _, x := range []struct {
+		err   error
+		voids bool
+	}{{nil, false}, {cluster.EFENCED, false}, {context.DeadlineExceeded, true}} {
+		n.watchMu.Lock()
+		n.lead.withheld["n9"]++
+		n.watchMu.Unlock()
+		before, _ := state()
+		n.decided("n9", before, x.err)
+		after, withheld := state()
+		if (after != before) != x.voids || withheld != 0 {
+			t.Errorf("%v: nonce %x and then %x, withheld %d", x.err, before, after, withheld)
+		}
+		_, err := n.propose0(ctx, &registry.AssignIdentity{Node: "n1", Lead: before})
+		if err != nil && !errors.Is(err, cluster.EFENCED) {
+			t.Fatal(err)
 		}
 	}
 }

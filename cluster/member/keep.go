@@ -20,6 +20,7 @@ type lead struct {
 	// withheld counts, for each node, the identities that are being taken from
 	// it: its heartbeats are not acknowledged until the outcome is known.
 	withheld map[cluster.NodeID]int
+	looked   time.Time // when the nodes were looked at last
 }
 
 // steadyAfter is how long a node's front-end is up before an address goes home
@@ -111,6 +112,13 @@ func (n *Node) keepIdentities(zero *groupMember) {
 		n.beatSoon()
 		return
 	}
+	if n.pending(r) {
+		// Before anything is taken from anyone: if nobody is heard it may be this
+		// node that can't hear.
+		if _, err := n.confirm(n.ctx, zero); err != nil {
+			return
+		}
+	}
 	for _, m := range n.decide(r) {
 		i, ok := r.Identity(m.identity)
 		if !ok {
@@ -123,6 +131,25 @@ func (n *Node) keepIdentities(zero *groupMember) {
 		}
 	}
 	n.retire(r)
+}
+
+// pending reports whether an identity is about to be taken from a node. Time in
+// which this node itself did not run is not held against the others.
+func (n *Node) pending(r registry.View) bool {
+	identities := r.Identities()
+	n.watchMu.Lock()
+	defer n.watchMu.Unlock()
+	now := time.Now()
+	if gap := now.Sub(n.lead.looked); !n.lead.looked.IsZero() && gap > n.cfg.TakeoverAfter/4 {
+		n.watcher.slept(now, gap)
+	}
+	n.lead.looked = now
+	for _, m := range planIdentities(identities, n.places(r), n.cfg.Failback) {
+		if i, ok := r.Identity(m.identity); ok && m.force && i.Node != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // decide returns the moves that are due. The nodes that lose an identity by

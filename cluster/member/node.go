@@ -188,10 +188,16 @@ func (n *Node) openGroup(id cluster.GroupID, core fsm.Core) (*groupMember, error
 		return nil, err
 	}
 	machine.Subscribe(func(uint64, []any) { n.poke() })
+	silence := n.cfg.HeartbeatTimeout
+	if id == cluster.ClusterGroup && n.cfg.TakeoverAfter/2 < silence {
+		// Its followers wait once or twice as long for another leader. That one
+		// is to be there when the addresses of the last one are due.
+		silence = n.cfg.TakeoverAfter / 2
+	}
 	g, err := group.Open(group.Config{
 		ID: id, Self: n.cfg.Self, Dir: dir, Log: n.cfg.LogStore, Peer: n.cfg.Peer,
 		Resolve: n.resolve, Machine: machine, Logger: log,
-		HeartbeatTimeout: n.cfg.HeartbeatTimeout, SnapshotInterval: snapshotEvery, SnapshotThreshold: n.cfg.SnapshotThreshold, TrailingLogs: n.cfg.TrailingLogs,
+		HeartbeatTimeout: silence, SnapshotInterval: snapshotEvery, SnapshotThreshold: n.cfg.SnapshotThreshold, TrailingLogs: n.cfg.TrailingLogs,
 	})
 	if err != nil {
 		return nil, errors.Join(err, machine.Close())

@@ -141,6 +141,7 @@ type watchStep struct {
 	at     time.Duration
 	hear   string // a heartbeat of n1: with "front" or "bare"
 	missed time.Duration
+	slept  time.Duration
 	want   string // of n1: ready, steady, lost
 }
 
@@ -196,6 +197,13 @@ func TestWatcherPlaces(t *testing.T) {
 			{at: 0, hear: "front"},
 			{at: 0, missed: -time.Minute, want: "ready"},
 		}},
+		{"a leader that did not run itself", []watchStep{
+			{at: 0, hear: "front"},
+			{at: time.Minute, slept: time.Minute - time.Second/2, want: "ready steady"},
+			{at: time.Minute + time.Second, want: ""},
+			{at: time.Minute + time.Second, slept: time.Hour, want: "ready steady"},
+			{at: time.Minute + time.Second + takeover + 1, want: "lost"},
+		}},
 		{"it can't have been heard later than now", []watchStep{
 			{at: 0, want: ""},
 			{at: time.Second, missed: time.Hour, want: ""},
@@ -212,6 +220,9 @@ func TestWatcherPlaces(t *testing.T) {
 				}
 				if s.missed != 0 {
 					w.missed(now, "n1", now.Add(s.missed))
+				}
+				if s.slept != 0 {
+					w.slept(now, s.slept)
 				}
 				p := w.place(now, "n1", takeover, steady)
 				got := strings.TrimSpace(map[bool]string{true: "ready "}[p.ready] + map[bool]string{true: "steady "}[p.steady] + map[bool]string{true: "lost"}[p.lost])

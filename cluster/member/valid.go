@@ -93,9 +93,9 @@ func (n *Node) acknowledge(ctx context.Context, zero *groupMember, b *heartbeat)
 }
 
 // acknowledged takes an ack of a heartbeat that this node sent.
-func (n *Node) acknowledged(ctx context.Context, zero *groupMember, sent time.Time, a *ack) {
+func (n *Node) acknowledged(zero *groupMember, sent time.Time, a *ack) {
 	hold := time.Duration(float64(n.cfg.TakeoverAfter) * validPart)
-	ctx, cancel := context.WithDeadline(ctx, sent.Add(hold))
+	ctx, cancel := context.WithDeadline(n.ctx, sent.Add(hold))
 	defer cancel()
 	if zero.group.WaitApplied(ctx, a.Applied) != nil {
 		return

@@ -17,6 +17,20 @@ type Status struct {
 	Cluster member.Status `json:"cluster"`
 }
 
+// AddressRequest adds, moves or removes a floating address.
+type AddressRequest struct {
+	Address string `json:"address"` // with its prefix to add it; without is enough otherwise
+	Group   string `json:"group,omitempty"`
+	Home    string `json:"home,omitempty"`
+	Node    string `json:"node,omitempty"` // where to move it; empty: where there are the fewest
+}
+
+// DrainRequest keeps floating addresses away from a node, or no longer.
+type DrainRequest struct {
+	Node  string `json:"node"`
+	Drain bool   `json:"drain"`
+}
+
 // A Volume is a file system.
 type Volume struct {
 	Name        string `json:"name"`
@@ -82,6 +96,12 @@ type Backend interface {
 	CreateVolume(ctx context.Context, name string, class Class) (Volume, error)
 	Class(ctx context.Context, path string) (Class, error)
 	SetClass(ctx context.Context, class Class) (Class, error)
+	// Addresses returns the floating addresses.
+	Addresses(ctx context.Context) ([]member.IdentityStatus, error)
+	AddAddress(ctx context.Context, req AddressRequest) error
+	MoveAddress(ctx context.Context, req AddressRequest) error
+	RemoveAddress(ctx context.Context, req AddressRequest) error
+	Drain(ctx context.Context, req DrainRequest) error
 	// Check calls report for each problem and now and then for progress.
 	Check(ctx context.Context, req CheckRequest, report func(CheckEvent)) (CheckSummary, error)
 }

@@ -64,6 +64,24 @@ func (f *fake) SetClass(ctx context.Context, c Class) (Class, error) {
 	return c, f.call(ctx, "set class %+v", c)
 }
 
+func (f *fake) Addresses(ctx context.Context) ([]member.IdentityStatus, error) {
+	return []member.IdentityStatus{{ID: 2, Address: "10.0.0.50/24"}}, f.call(ctx, "addresses")
+}
+
+func (f *fake) AddAddress(ctx context.Context, r AddressRequest) error {
+	return f.call(ctx, "add %+v", r)
+}
+
+func (f *fake) MoveAddress(ctx context.Context, r AddressRequest) error {
+	return f.call(ctx, "move %+v", r)
+}
+
+func (f *fake) RemoveAddress(ctx context.Context, r AddressRequest) error {
+	return f.call(ctx, "remove %+v", r)
+}
+
+func (f *fake) Drain(ctx context.Context, r DrainRequest) error { return f.call(ctx, "drain %+v", r) }
+
 func (f *fake) Check(ctx context.Context, req CheckRequest, report func(CheckEvent)) (CheckSummary, error) {
 	f.asked = fmt.Sprintf("check %+v", req)
 	return f.check(ctx, report)
@@ -98,6 +116,20 @@ func TestCalls(t *testing.T) {
 		{"create v {Path: Consistency: Copies:2}", func() (any, error) { return c.CreateVolume(ctx, Volume{Name: "v", Copies: 2}) }, "{Name:v ID:2 Consistency: Copies:2 Files:0 Bytes:0}"},
 		{"class /main/a b&c", func() (any, error) { return c.Class(ctx, "/main/a b&c") }, "{Path:/main/a b&c Consistency:strict Copies:3}"},
 		{"set class {Path:/main Consistency: Copies:1}", func() (any, error) { return c.SetClass(ctx, Class{Path: "/main", Copies: 1}) }, "{Path:/main Consistency: Copies:1}"},
+		{"addresses", func() (any, error) {
+			list, err := c.Addresses(ctx)
+			return list[0].Address, err
+		}, "10.0.0.50/24"},
+		{"add {Address:10.0.0.50/24 Group:g Home:n1 Node:}", func() (any, error) {
+			return nil, c.AddAddress(ctx, AddressRequest{Address: "10.0.0.50/24", Group: "g", Home: "n1"})
+		}, "<nil>"},
+		{"move {Address:10.0.0.50 Group: Home: Node:n2}", func() (any, error) {
+			return nil, c.MoveAddress(ctx, AddressRequest{Address: "10.0.0.50", Node: "n2"})
+		}, "<nil>"},
+		{"remove {Address:10.0.0.50 Group: Home: Node:}", func() (any, error) {
+			return nil, c.RemoveAddress(ctx, AddressRequest{Address: "10.0.0.50"})
+		}, "<nil>"},
+		{"drain {Node:n1 Drain:true}", func() (any, error) { return nil, c.Drain(ctx, DrainRequest{"n1", true}) }, "<nil>"},
 	} {
 		got, err := x.call()
 		if err != nil || fmt.Sprintf("%+v", got) != x.want || f.asked != x.asked {

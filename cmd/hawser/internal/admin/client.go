@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+
+	"github.com/hawserfs/hawser/cluster/member"
 )
 
 // A Client asks a node's Server.
@@ -70,6 +72,32 @@ func (c *Client) SetClass(ctx context.Context, class Class) (Class, error) {
 	var set Class
 	err := c.do(ctx, http.MethodPut, "/v1/class", class, &set)
 	return set, err
+}
+
+// Addresses lists the floating addresses.
+func (c *Client) Addresses(ctx context.Context) (list []member.IdentityStatus, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/addresses", nil, &list)
+	return list, err
+}
+
+// AddAddress adds a floating address to the cluster.
+func (c *Client) AddAddress(ctx context.Context, req AddressRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/addresses", req, nil)
+}
+
+// MoveAddress gives a floating address to another node.
+func (c *Client) MoveAddress(ctx context.Context, req AddressRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/addresses/move", req, nil)
+}
+
+// RemoveAddress removes a floating address from the cluster.
+func (c *Client) RemoveAddress(ctx context.Context, req AddressRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/addresses/remove", req, nil)
+}
+
+// Drain keeps floating addresses away from a node, or no longer.
+func (c *Client) Drain(ctx context.Context, req DrainRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/addresses/drain", req, nil)
 }
 
 // Check verifies the cluster and calls report for what it finds.

@@ -114,20 +114,8 @@ func (s *Server) Close() error {
 func routes(b Backend) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, b.Status(), nil) })
-	mux.HandleFunc("POST /v1/cluster/init", func(w http.ResponseWriter, r *http.Request) {
-		req, err := read[InitRequest](w, r)
-		if err == nil {
-			err = b.Init(r.Context(), req)
-		}
-		answer(w, struct{}{}, err)
-	})
-	mux.HandleFunc("POST /v1/cluster/join", func(w http.ResponseWriter, r *http.Request) {
-		req, err := read[JoinRequest](w, r)
-		if err == nil {
-			err = b.Join(r.Context(), req)
-		}
-		answer(w, struct{}{}, err)
-	})
+	mux.HandleFunc("POST /v1/cluster/init", done(b.Init))
+	mux.HandleFunc("POST /v1/cluster/join", done(b.Join))
 	mux.HandleFunc("GET /v1/volumes", func(w http.ResponseWriter, r *http.Request) {
 		list, err := b.Volumes(r.Context())
 		answer(w, list, err)
@@ -151,6 +139,14 @@ func routes(b Backend) http.Handler {
 		}
 		answer(w, c, err)
 	})
+	mux.HandleFunc("GET /v1/addresses", func(w http.ResponseWriter, r *http.Request) {
+		list, err := b.Addresses(r.Context())
+		answer(w, list, err)
+	})
+	mux.HandleFunc("POST /v1/addresses", done(b.AddAddress))
+	mux.HandleFunc("POST /v1/addresses/move", done(b.MoveAddress))
+	mux.HandleFunc("POST /v1/addresses/remove", done(b.RemoveAddress))
+	mux.HandleFunc("POST /v1/addresses/drain", done(b.Drain))
 	// Profiles, for `go tool pprof` and curl on the socket.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -176,6 +172,17 @@ func routes(b Backend) http.Handler {
 		send(CheckEvent{Done: &summary})
 	})
 	return mux
+}
+
+// done handles requests that are answered with nothing but that it is done.
+func done[T any](do func(context.Context, T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[T](w, r)
+		if err == nil {
+			err = do(r.Context(), req)
+		}
+		answer(w, struct{}{}, err)
+	}
 }
 
 // failure is the body of an answer that is an error.

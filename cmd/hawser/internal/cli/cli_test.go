@@ -73,7 +73,7 @@ func sample() admin.Status {
 		Self: "n1", Member: true, UUID: "00ff", Name: "lab",
 		Nodes: []member.NodeStatus{
 			{ID: "n1", PeerAddr: "10.0.0.1:7420", NFSAddr: "10.0.0.1:2049", Roles: "meta,data,nfs", Rack: "r1", State: "up", Since: hour},
-			{ID: "n2", PeerAddr: "10.0.0.2:7420", Roles: "meta,data", State: "down", Since: hour},
+			{ID: "n2", PeerAddr: "10.0.0.2:7420", Roles: "meta,data", State: "down", Since: hour, Draining: true},
 		},
 		Stores: []member.StoreStatus{
 			{ID: 1, Node: "n1", State: "up", Capacity: 4 << 40, Used: 1 << 40},
@@ -87,6 +87,11 @@ func sample() admin.Status {
 			{ID: 1, Name: "main", Consistency: "strict", Copies: 2, Files: 7, Bytes: 5 << 20, Sets: member.SetsStatus{Healthy: 3, Degraded: 1, Reduced: 1}},
 		},
 		Problems: []string{"node n2 is down since yesterday", "group 1 has no leader"},
+		Identities: []member.IdentityStatus{
+			{ID: 1, Home: "n1", Node: "n1", State: "serving", Since: hour, Clients: 3},
+			{ID: 2, Address: "10.0.0.50/24", Node: "n1", State: "serving", Since: hour, Clients: 12},
+			{ID: 3, Address: "fd00::50/64", Group: "fast", State: "unserved", Home: "n2", Since: hour},
+		},
 	}}
 }
 
@@ -103,7 +108,7 @@ func TestStatusText(t *testing.T) {
 	}
 	st := sample()
 	golden(t, "status.txt", text(st))
-	st.Cluster.Problems, st.Serving = nil, nil
+	st.Cluster.Problems, st.Serving, st.Cluster.Identities = nil, nil, nil
 	golden(t, "status-well.txt", text(st))
 	golden(t, "status-new.txt", text(admin.Status{Version: "v1.2", Cluster: member.Status{Self: "n1"}}))
 }
@@ -119,6 +124,8 @@ func TestOtherText(t *testing.T) {
 	fmt.Fprintln(&b)
 	writeSummary(&b, admin.CheckSummary{Volumes: 1, Inodes: 2, Blobs: 3, Copies: 9})
 	writeSummary(&b, admin.CheckSummary{Volumes: 1, Inodes: 2, Blobs: 3, Copies: 9, Problems: 4, Unused: 5, Skipped: []cluster.StoreID{2, 7}})
+	fmt.Fprintln(&b)
+	writeAddresses(&b, sample().Cluster.Identities)
 	golden(t, "other.txt", b.String())
 }
 
@@ -147,8 +154,31 @@ func TestParseClass(t *testing.T) {
 // A fake is the Backend behind the verbs.
 type fake struct {
 	admin.Backend
-	set admin.Class
+	set   admin.Class
+	asked []any
 }
+
+func (f *fake) ask(req any) error {
+	f.asked = append(f.asked, req)
+	return nil
+}
+
+func (f *fake) Addresses(context.Context) ([]member.IdentityStatus, error) {
+	return sample().Cluster.Identities, nil
+}
+
+func (f *fake) AddAddress(_ context.Context, r admin.AddressRequest) error {
+	return f.ask(r)
+}
+
+func (f *fake) MoveAddress(_ context.Context, r admin.AddressRequest) error {
+	return f.ask(r)
+}
+
+func (f *fake) RemoveAddress(_ context.Context, r admin.AddressRequest) error {
+	return f.ask(r)
+}
+func (f *fake) Drain(_ context.Context, r admin.DrainRequest) error { return f.ask(r) }
 
 func (f *fake) Status() admin.Status { return sample() }
 func (f *fake) Volumes(context.Context) ([]admin.Volume, error) {
@@ -186,6 +216,22 @@ func TestVerbs(t *testing.T) {
 	if out, _, err = run("class", "set", "/main/a", "copies=2", "--socket", socket); err != nil || f.set.Copies != 2 || out != "/main/a: consistency= copies=2\n" {
 		t.Errorf("class set: %v, %q, %+v", err, out, f.set)
 	}
+	if out, _, err = run("address", "list", "--socket", socket); err != nil || !strings.Contains(out, "fd00::50/64") {
+		t.Errorf("address list: %v, %s", err, out)
+	}
+	for _, x := range []struct{ args, want string }{
+		{"add 10.0.0.50/24 --group g --home n1", "{Address:10.0.0.50/24 Group:g Home:n1 Node:}"},
+		{"move 10.0.0.50 n2", "{Address:10.0.0.50 Group: Home: Node:n2}"},
+		{"move 10.0.0.50", "{Address:10.0.0.50 Group: Home: Node:}"},
+		{"remove 10.0.0.50", "{Address:10.0.0.50 Group: Home: Node:}"},
+		{"drain n1", "{Node:n1 Drain:true}"},
+		{"undrain n1", "{Node:n1 Drain:false}"},
+	} {
+		f.asked = nil
+		if out, _, err = run(append(strings.Fields("address "+x.args), "--socket", socket)...); err != nil || fmt.Sprintf("%+v", f.asked) != "["+x.want+"]" || out == "" {
+			t.Errorf("address %s: %v, %q, %+v", x.args, err, out, f.asked)
+		}
+	}
 	out, progress, err := run("check", "--socket", socket)
 	if err == nil || err.Error() != "1 problems found" || progress != "looking\n" || !strings.HasPrefix(out, "problem: a hole\n1 volumes") {
 		t.Errorf("check: %v, %q, %q", err, out, progress)
@@ -202,6 +248,8 @@ func TestVerbs(t *testing.T) {
 		{"check --offline --config /nonexistent/h.yaml", "/nonexistent/h.yaml"},
 		{"status --socket /nonexistent", "hawser server"},
 		{"status --config /nonexistent/h.yaml", "--config"},
+		{"address add 10.0.0.50 --socket x", "10.0.0.50/24"},
+		{"address add 10.0.0.50/24 --group a,b --socket x", "a group's name"},
 		{"dev --nodes 0", "1 to 9"},
 		{"dev --port 65535", "--port"},
 	} {

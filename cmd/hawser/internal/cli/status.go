@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/hawserfs/hawser/cluster/member"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 )
 
@@ -43,7 +45,11 @@ func writeStatus(w io.Writer, st admin.Status) {
 	t := newTable(w)
 	fmt.Fprintln(t, "NODE\tSTATE\tSINCE\tROLES\tRACK\tPEERS\tNFS")
 	for _, n := range c.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.State, humanize.Time(n.Since), n.Roles, n.Rack, n.PeerAddr, n.NFSAddr)
+		state := n.State
+		if n.Draining {
+			state += ", drained"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.ID, state, humanize.Time(n.Since), n.Roles, n.Rack, n.PeerAddr, n.NFSAddr)
 	}
 	fmt.Fprintln(t, "\nSTORE\tNODE\tSTATE\tUSED\tCAPACITY\t\t")
 	for _, x := range c.Stores {
@@ -69,6 +75,10 @@ func writeStatus(w io.Writer, st admin.Status) {
 	for _, v := range c.Volumes {
 		fmt.Fprintf(t, "%s\t%s, copies=%d\t%d\t%s\t%d healthy, %d degraded, %d lost, %d with fewer members than copies\t\t\n",
 			v.Name, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes), v.Sets.Healthy, v.Sets.Degraded, v.Sets.Lost, v.Sets.Reduced)
+	}
+	if slices.ContainsFunc(c.Identities, func(i member.IdentityStatus) bool { return i.Address != "" }) {
+		fmt.Fprintln(t)
+		tabulate(t, c.Identities)
 	}
 	t.flush()
 	if len(c.Problems) == 0 {

@@ -75,7 +75,8 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 		Roles: roles(c.Node.Roles), Rack: c.Node.Rack, Stores: n.disks.reports,
 		LogStore: group.LogStore(c.Raft.Log), HeartbeatTimeout: c.Raft.HeartbeatTimeout,
 		SnapshotThreshold: c.Raft.SnapshotThreshold, TrailingLogs: c.Raft.TrailingLogs,
-		CacheBytes: int64(c.Cache.Metadata), DownAfter: c.Health.DownAfter, FenceAfter: c.Health.FenceAfter, Logger: log,
+		CacheBytes: int64(c.Cache.Metadata), TakeoverAfter: c.Health.TakeoverAfter, DownAfter: c.Health.DownAfter,
+		FenceAfter: c.Health.FenceAfter, Failback: c.Addresses.Failback == "auto", Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -96,12 +97,25 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	return n, nil
 }
 
-// Close stops the node in order: clients first, then the groups that it leads,
-// then its stores.
+// handoverTimeout bounds how long a node that stops waits for others to take
+// its floating addresses.
+const handoverTimeout = 5 * time.Second
+
+// Close stops the node in order: its floating addresses go to other nodes, then
+// clients are served no more, then the groups that it leads and its stores end.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closing = true
+	front := n.front
 	n.mu.Unlock()
+	if front != nil {
+		ctx, cancel := context.WithTimeout(n.ctx, handoverTimeout)
+		// Without it the others take them by force, a second later.
+		if err := front.handOver(ctx); err != nil {
+			n.log.Warn("not all floating addresses were handed over", "err", err)
+		}
+		cancel()
+	}
 	n.cancel()
 	var faults []error
 	if n.admin != nil {
@@ -147,10 +161,11 @@ func roles(names []string) (r registry.Roles) {
 }
 
 // run serves clients whenever this node is ready to, and keeps the stores'
-// ids. A front-end that was fenced is replaced by a new one, which knows
-// nothing of the old one's clients.
+// ids. A front-end that was fenced is replaced by a new one, which takes over
+// what the old one's clients had.
 func (n *Node) run() {
 	n.wg.Go(func() { n.disks.follow(n.ctx, n.member, &n.faults) })
+	n.wg.Go(n.addConfigured)
 	if !n.role("nfs") {
 		return
 	}
@@ -176,8 +191,8 @@ func (n *Node) run() {
 		n.mu.Unlock()
 		select {
 		case <-n.ctx.Done():
-		case <-f.fenced:
-			n.log.Warn("this front-end was fenced while it was away: it starts anew")
+		case <-f.over:
+			n.log.Warn("this front-end starts anew", "why", f.why)
 		}
 		n.mu.Lock()
 		n.front = nil
@@ -191,10 +206,12 @@ func (n *Node) run() {
 // partNFS names the front-end among a node's faults.
 const partNFS = "this node does not serve NFS"
 
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// pause waits for d, and reports false if ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(d):
+		return true
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
@@ -458,8 +460,9 @@ func TestValidBeforeAssigned(t *testing.T) {
 				return now.Node == cut.Self() && now.Serving && cut.Valid()
 			})
 			invalid := make(chan time.Time, 1)
+			cutNode := cut.Node
 			go func() {
-				for cut.Valid() {
+				for cutNode.Valid() {
 					time.Sleep(time.Millisecond)
 				}
 				invalid <- time.Now()
@@ -607,6 +610,48 @@ func TestAcknowledged(t *testing.T) {
 	}
 	<-again
 	<-n.Revalidated()
+}
+
+// TestDecideWithholds: from the moment that it is decided to take an identity
+// from a node that one's heartbeats are not acknowledged, once for each.
+func TestDecideWithholds(t *testing.T) {
+	m, err := fsm.Open(fsm.Options{Dir: "g0", FS: pebblevfs.NewMem(), Core: registry.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	for k, b := range []fsm.Body{
+		&registry.InitCluster{UUID: registry.UUID{1}, Name: "c"},
+		&registry.PutNode{ID: "n1", PeerAddr: "a:1", Roles: registry.AllRoles},
+		&registry.PutNode{ID: "n9", PeerAddr: "b:1", Roles: registry.AllRoles},
+		&registry.PutIdentity{Addr: netip.MustParsePrefix("10.0.0.50/24")},
+		&registry.PutIdentity{Addr: netip.MustParsePrefix("10.0.0.51/24")},
+		&registry.PutIdentity{Addr: netip.MustParsePrefix("10.0.0.52/24")},
+		&registry.AssignIdentity{ID: 1, Node: "n9"},
+		&registry.AssignIdentity{ID: 2, Node: "n9"},
+	} {
+		result := m.Apply([]cluster.Entry{{Index: uint64(k + 1), Term: 1, Command: fsm.AppendCommand(nil, fsm.Envelope{Kind: b.Kind()}, b)}})[0]
+		if _, err := fsm.SplitResult(result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := &Node{cfg: Config{TakeoverAfter: time.Second}, watcher: newWatcher(time.Second, 3*time.Second)}
+	n.lead.withheld = map[cluster.NodeID]int{}
+	n.watcher.heard(time.Now(), heartbeat{Node: "n1", FrontEnd: true})
+	n.watcher.missed(time.Now(), "n9", time.Now().Add(-time.Minute))
+	r := registry.View{Reader: m.Reader()}
+	if !n.pending(r) {
+		t.Error("nothing is to be taken from anyone")
+	}
+	if len(n.lead.withheld) != 0 {
+		t.Errorf("before it is decided there are withheld %v", n.lead.withheld)
+	}
+	if moves := n.decide(r); showMoves(moves) != "1>n1! 2>n1! 3>n1!" {
+		t.Errorf("got %s", showMoves(moves))
+	}
+	if len(n.lead.withheld) != 1 || n.lead.withheld["n9"] != 2 {
+		t.Errorf("withheld are %v", n.lead.withheld)
+	}
 }
 
 // TestUnknownOutcome: if it is not known whether an identity was taken from a
@@ -883,7 +928,7 @@ func TestVolumeKnowsIdentities(t *testing.T) {
 			late <- v.Info.Name
 		}
 	})()
-	for epoch := range uint32(10) {
+	for epoch := range uint32(4) {
 		if _, err := n.propose0(ctx, &registry.AssignIdentity{Node: "n1", Epoch: epoch}); err != nil {
 			t.Fatal(err)
 		}

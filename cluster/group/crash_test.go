@@ -252,7 +252,6 @@ func (r *crashRun) check() error {
 // crashSeed runs one seed.
 func crashSeed(t testing.TB, seed uint64, steps int) error {
 	r := newCrashRun(t, seed)
-	defer r.c.close()
 	var err error
 	for i := 0; i < steps && err == nil; i++ {
 		err = r.step()
@@ -260,6 +259,7 @@ func crashSeed(t testing.TB, seed uint64, steps int) error {
 	if e := r.check(); err == nil {
 		err = e
 	}
+	r.c.close()
 	t.Logf("seed %d: %d commands acknowledged, %d applied", seed, len(r.acked), len(r.applied))
 	return err
 }

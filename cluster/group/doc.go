@@ -15,7 +15,8 @@
 //   - The leader's disk and the followers' write an entry at the same time, not
 //     one after the other (tail.go, which says why nothing can be lost by that).
 //   - An idle leader does not tell its followers every few milliseconds what
-//     they know (pipeline.go).
+//     they know; one that waits for a commit index is told it at once
+//     (pipeline.go).
 //   - Log entries carry a crc32c, checked when they are stored and read.
 //   - Nodes are known to Raft by their names; addresses are looked up at each
 //     connect, so that a node may move.

@@ -134,6 +134,8 @@ func (g *Group) start() error {
 	leads := func() bool { return state() == raft.Leader }
 	g.log.tail.leads.Store(&leads)
 	g.trans.state.Store(&state)
+	commit := g.commitIndex
+	g.trans.commit.Store(&commit)
 	g.raft.RegisterObserver(raft.NewObserver(g.observe, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
 		return ok

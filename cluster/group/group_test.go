@@ -180,7 +180,7 @@ func TestLeaderKilledUnderLoad(t *testing.T) {
 // TestLostReplyIsProposedAgain loses the leader's answers to a follower: the
 // same bytes come again, and get the result of the first time.
 func TestLostReplyIsProposedAgain(t *testing.T) {
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, func(cfg *Config) { cfg.HeartbeatTimeout = time.Second }) // one leader, on a busy machine too
 	l, f := c.leader(), c.followers()[0]
 	var calls atomic.Int32
 	l.peer.HandleGroup(peer.ServicePropose, 7, func(ctx context.Context, req *peer.Request) (peer.Reply, error) {

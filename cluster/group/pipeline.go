@@ -32,15 +32,24 @@ const (
 // are left out. No answer to them is made up, so that the leader's lease counts
 // only what the follower said, as it does to heartbeats, which have a connection
 // of their own.
+//
+// A member that has had a command committed or asks for a read index is about to
+// wait for it. It is told the commit index at once (tell), instead of some
+// milliseconds later, with the request that Raft would send next.
 type pipeline struct {
 	raft.AppendPipeline
-	clamp func(*raft.AppendEntriesRequest)
-	quiet time.Duration // after which a request is sent that has nothing new
-	out   chan raft.AppendFuture
-	stop  chan struct{}
-	once  sync.Once
+	clamp  func(*raft.AppendEntriesRequest)
+	commit func() uint64 // up to where entries are committed, and on this leader's disk
+	closed func(*pipeline)
+	quiet  time.Duration // after which a request is sent that has nothing new
+	out    chan raft.AppendFuture
+	news   chan struct{} // the follower waits for the commit index
+	stop   chan struct{}
+	once   sync.Once
 
-	last    said // what was sent last, by Raft's sender
+	mu      sync.Mutex // held while sending
+	last    said       // what was sent last
+	head    raft.AppendEntriesRequest
 	lastAt  time.Time
 	leftOut time.Time // when a request was left out
 }
@@ -48,12 +57,11 @@ type pipeline struct {
 // said is what a follower knows after a request.
 type said struct{ term, index, indexTerm, commit uint64 }
 
-func newPipeline(inner raft.AppendPipeline, clamp func(*raft.AppendEntriesRequest), quiet time.Duration) *pipeline {
-	p := &pipeline{
-		AppendPipeline: inner, clamp: clamp, quiet: quiet,
-		out: make(chan raft.AppendFuture), stop: make(chan struct{}),
-	}
+// open starts a pipeline that has all of its settings.
+func (p *pipeline) open() *pipeline {
+	p.out, p.news, p.stop = make(chan raft.AppendFuture), make(chan struct{}, 1), make(chan struct{})
 	go p.pump()
+	go p.newsLoop()
 	return p
 }
 
@@ -65,16 +73,61 @@ func newPipeline(inner raft.AppendPipeline, clamp func(*raft.AppendEntriesReques
 // sent.
 func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	p.clamp(req)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
-	s := said{term: req.Term, index: req.PrevLogEntry, indexTerm: req.PrevLogTerm, commit: req.LeaderCommitIndex}
-	if n := len(req.Entries); n > 0 {
-		s.index, s.indexTerm = req.Entries[n-1].Index, req.Entries[n-1].Term
-	} else if s == p.last && now.Sub(p.lastAt) < p.quiet && now.Sub(p.leftOut) >= minQuiet {
+	s := says(req)
+	if len(req.Entries) == 0 && s == p.last && now.Sub(p.lastAt) < p.quiet && now.Sub(p.leftOut) >= minQuiet {
 		p.leftOut = now
 		return nil, nil
 	}
 	p.last, p.lastAt = s, now
+	p.head = raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term}
 	return p.AppendPipeline.AppendEntries(req, resp)
+}
+
+// says returns what a follower knows when it has taken a request.
+func says(req *raft.AppendEntriesRequest) said {
+	s := said{term: req.Term, index: req.PrevLogEntry, indexTerm: req.PrevLogTerm, commit: req.LeaderCommitIndex}
+	if n := len(req.Entries); n > 0 {
+		s.index, s.indexTerm = req.Entries[n-1].Index, req.Entries[n-1].Term
+	}
+	return s
+}
+
+// tell tells the follower the commit index, if that is news. It does not wait.
+func (p *pipeline) tell() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// newsLoop tells commit indexes until the pipeline is closed.
+func (p *pipeline) newsLoop() {
+	for {
+		select {
+		case <-p.news:
+			p.sendNews()
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// sendNews sends the request that Raft would send next, if it had no entries.
+// Raft's sender sees an error by itself.
+func (p *pipeline) sendNews() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	commit := min(p.commit(), p.last.index)
+	if commit <= p.last.commit {
+		return
+	}
+	req := p.head
+	req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = p.last.index, p.last.indexTerm, commit
+	p.last.commit, p.lastAt = commit, time.Now()
+	_, _ = p.AppendPipeline.AppendEntries(&req, new(raft.AppendEntriesResponse))
 }
 
 // pump hands answers on in their order until the pipeline is closed.
@@ -102,6 +155,9 @@ func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
 
 // Close closes the pipeline and its connection.
 func (p *pipeline) Close() error {
-	p.once.Do(func() { close(p.stop) })
+	p.once.Do(func() {
+		close(p.stop)
+		p.closed(p)
+	})
 	return p.AppendPipeline.Close()
 }

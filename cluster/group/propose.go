@@ -113,6 +113,7 @@ func (g *Group) servePropose(ctx context.Context, req *peer.Request) (peer.Reply
 		}
 		return peer.Reply{}, err
 	}
+	g.trans.tell(raft.ServerID(req.From)) // which will wait until it has applied it
 	return peer.Reply{Head: binary.BigEndian.AppendUint64(nil, index), Body: [][]byte{result}}, nil
 }
 

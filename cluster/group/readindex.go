@@ -95,7 +95,7 @@ func (g *Group) askLeader() (uint64, error) {
 }
 
 // serveReadIndex answers another member's askLeader.
-func (g *Group) serveReadIndex(ctx context.Context, _ *peer.Request) (peer.Reply, error) {
+func (g *Group) serveReadIndex(ctx context.Context, req *peer.Request) (peer.Reply, error) {
 	if !g.IsLeader() {
 		return peer.Reply{}, cluster.EAGAIN
 	}
@@ -106,6 +106,7 @@ func (g *Group) serveReadIndex(ctx context.Context, _ *peer.Request) (peer.Reply
 		}
 		return peer.Reply{}, err
 	}
+	g.trans.tell(raft.ServerID(req.From)) // which will wait until it has applied it
 	return peer.Reply{Head: binary.BigEndian.AppendUint64(nil, index)}, nil
 }
 

@@ -17,17 +17,22 @@ type transport struct {
 	tail      *tailLog
 	heartbeat time.Duration // after which a follower misses the leader
 	state     atomic.Pointer[func() raft.RaftState]
+	commit    atomic.Pointer[func() uint64]
 
 	rpcs    chan raft.RPC // to Raft's main goroutine
 	stop    chan struct{}
 	stopped chan struct{}
 	once    sync.Once
+
+	mu        sync.Mutex
+	pipelines map[raft.ServerID]*pipeline // open ones, by follower
 }
 
 func newTransport(n *raft.NetworkTransport, tail *tailLog, heartbeat time.Duration) *transport {
 	t := &transport{
 		NetworkTransport: n, tail: tail, heartbeat: heartbeat,
 		rpcs: make(chan raft.RPC), stop: make(chan struct{}), stopped: make(chan struct{}),
+		pipelines: make(map[raft.ServerID]*pipeline),
 	}
 	go t.forward()
 	return t
@@ -90,11 +95,14 @@ func (t *transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req
 }
 
 // clamp takes back the commit index of a request to what is on this leader's
-// disk. Requests have one goroutine each that may change them.
+// disk, and to what the follower has with this request: what its log has behind
+// that may be of a dead term. Requests have one goroutine each that may change
+// them.
 func (t *transport) clamp(req *raft.AppendEntriesRequest) {
 	if synced := t.tail.synced.Load(); req.LeaderCommitIndex > synced && on(ruleClamp) {
 		req.LeaderCommitIndex = synced
 	}
+	req.LeaderCommitIndex = min(req.LeaderCommitIndex, says(req).index)
 }
 
 // AppendEntriesPipeline opens a pipeline to a member.
@@ -103,7 +111,39 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 	if err != nil {
 		return nil, err
 	}
-	return newPipeline(inner, t.clamp, min(maxQuiet, t.heartbeat/40)), nil
+	p := (&pipeline{
+		AppendPipeline: inner, clamp: t.clamp, commit: t.committed, quiet: min(maxQuiet, t.heartbeat/40),
+		closed: func(p *pipeline) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.pipelines[id] == p {
+				delete(t.pipelines, id)
+			}
+		},
+	}).open()
+	t.mu.Lock()
+	t.pipelines[id] = p
+	t.mu.Unlock()
+	return p, nil
+}
+
+// committed returns the index up to which entries are committed as far as this
+// member knows.
+func (t *transport) committed() uint64 {
+	if commit := t.commit.Load(); commit != nil {
+		return (*commit)()
+	}
+	return 0
+}
+
+// tell tells a member the commit index soon, if it is a follower of this leader.
+func (t *transport) tell(id raft.ServerID) {
+	t.mu.Lock()
+	p := t.pipelines[id]
+	t.mu.Unlock()
+	if p != nil {
+		p.tell()
+	}
 }
 
 // Close ends the transport and its connections.

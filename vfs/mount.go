@@ -57,7 +57,7 @@ func (m *mount) start() {
 	s.every(s.cfg.TouchEvery, nil, m.touchAll)
 	s.every(s.cfg.ReleaseEvery, m.opens.wake, m.releaseUnlinked)
 	s.every(s.cfg.ReleaseEvery, nil, m.reap)
-	s.every(dropEvery, m.drops.wake, m.dropAll)
+	s.every(dropEvery, m.drops.wake, func() { m.dropAll(s.base) })
 	s.every(time.Minute, m.woken.wake, m.tellUnlocked)
 }
 

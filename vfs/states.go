@@ -203,8 +203,8 @@ func (q *dropQueue) remove(ino Ino, other StateID) {
 	delete(q.refs, volume.StateRef{Ino: ino, Other: other})
 }
 
-// dropAll drops the states that are queued.
-func (m *mount) dropAll() {
+// dropAll drops the states that are queued, until ctx ends.
+func (m *mount) dropAll(ctx context.Context) {
 	for {
 		q := &m.drops
 		q.mu.Lock()
@@ -219,7 +219,7 @@ func (m *mount) dropAll() {
 		if len(refs) == 0 {
 			return
 		}
-		r := NewRequest(m.sys.base, Cred{})
+		r := NewRequest(ctx, Cred{})
 		if _, err := m.propose(r, volume.DropStates{Refs: refs}); err != nil {
 			m.sys.cfg.Logger.Debug("states not dropped yet", "volume", m.Name, "error", err)
 			return

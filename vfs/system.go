@@ -81,12 +81,7 @@ func (s *System) Mount(v Mount) {
 // Shutdown commits what is held, as far as it can within ctx, and stops. No
 // other method may be called during or after it.
 func (s *System) Shutdown(ctx context.Context) error {
-	var err error
-	for _, m := range s.list() {
-		if e := m.flushAll(ctx); e != nil && err == nil {
-			err = fmt.Errorf("vfs: unstable data of volume %s was not committed: %w", m.Name, e)
-		}
-	}
+	err := s.Flush(ctx)
 	s.mu.Lock()
 	s.stop()
 	s.mu.Unlock()

@@ -21,8 +21,8 @@ type reaper struct {
 }
 
 // lookAnyway is how long no look is taken while nothing happens. Some files can
-// be freed because of the time alone: those whose holder's clients have not
-// claimed them after a restart.
+// be freed because of the time alone: those that a writer held that was fenced
+// long ago.
 const lookAnyway = cluster.Time(30 * time.Second)
 
 // wake is called by events: something may be reapable.

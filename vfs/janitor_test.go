@@ -196,11 +196,12 @@ func TestJanitorRetries(t *testing.T) {
 	}
 }
 
-// TestJanitorDeadNode: what a node held that is fenced and does not come back
-// is freed, though no command says that it is ready.
+// TestJanitorDeadNode: what a writer held that was fenced long ago is freed,
+// though no command says that it is ready.
 func TestJanitorDeadNode(t *testing.T) {
 	w, e := newWatched(t)
-	cmd := fsm.AppendCommand(nil, fsm.Envelope{Time: now()}, &fsm.OpenWriter{Node: "b", Nonce: 1})
+	long := fsm.Envelope{Time: now() - 2*volume.HoldTime}
+	cmd := fsm.AppendCommand(nil, long, &fsm.OpenWriter{Node: "b", Nonce: 1})
 	_, result := w.apply(cmd)
 	body, err := fsm.SplitResult(result)
 	if err != nil {
@@ -215,7 +216,7 @@ func TestJanitorDeadNode(t *testing.T) {
 	if w.freed(t, ino, 50*time.Millisecond) {
 		t.Fatal("freed while b may have it open")
 	}
-	w.do(t, &fsm.FenceWriter{Writer: id})
+	w.apply(fsm.AppendCommand(nil, long, &fsm.FenceWriter{Writer: id}))
 	if !w.freed(t, ino, soon) {
 		t.Error("not freed")
 	}

@@ -27,6 +27,8 @@ type rig struct {
 	fs    *memfs.FS
 	clock atomic.Int64
 	ln    net.Listener
+
+	callbacks []oncrpc.Program // what the clients that dial serve
 }
 
 func newRig(t testing.TB, change func(*Config)) *rig {
@@ -86,7 +88,7 @@ func (r *rig) dialFrom(ip string) *wire {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	peer := oncrpc.NewServer(oncrpc.Config{MaxRecord: 2 << 20})
+	peer := oncrpc.NewServer(oncrpc.Config{MaxRecord: 2 << 20, Programs: r.callbacks})
 	c, err := peer.Attach(nc)
 	if err != nil {
 		r.t.Fatal(err)

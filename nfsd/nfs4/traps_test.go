@@ -24,7 +24,7 @@ var traps = []trap{
 	{
 		"SEQ_MISORDERED from a server that has lost its slots: the client tries every 15 s, for ever",
 		"a session that is not known is BADSESSION, its client STALE_CLIENTID; one that was taken over goes on, and each slot takes the seqid that comes",
-		[]string{"TestTrap01RestartIsNoMisorder", "../client.TestRestart"},
+		[]string{"TestTrap01RestartIsNoMisorder", "TestTakeoverAtEveryPoint", "../state.TestSlotAfterTakeover", "../client.TestRestart"},
 	},
 	{
 		"STALE_STATEID from TEST_STATEID or any other operation of 4.1: endless loop",
@@ -54,24 +54,32 @@ var traps = []trap{
 	{
 		"CREATE_SESSION: a wrong csa_sequence makes the client drop all state; more than asked for, or less than 8 operations, makes the mount fail",
 		"tracked and answered again as RFC 8881 §18.36.4 has it; never more than asked",
-		[]string{"TestCreateSessionReplay", "TestCreateSessionGrants", "../state.TestCreateSessionPhases", "../state.TestCreateSessionWraps", "../state.TestCreateSessionGrants"},
+		[]string{"TestCreateSessionReplay", "TestTakeoverOfSessions", "TestCreateSessionGrants", "../state.TestCreateSessionPhases", "../state.TestCreateSessionWraps", "../state.TestCreateSessionGrants"},
 	},
 	{
 		"a connection that is bound to the fore channel only: no callback ever arrives",
 		"both directions are granted when asked for, by CREATE_SESSION and by BIND_CONN_TO_SESSION",
 		[]string{"TestTrap08BackChannel", "TestCreateSessionGrants"},
 	},
-	{"callbacks with AUTH_NULL are refused by clients", "there is nothing to call back about, so that no callback is sent", nil},
-	{"a callback that is sent again under the same sequence, or whose reply waits behind what it was sent for", "no callback is sent; the transport reads replies to calls of its own beside requests", []string{"../oncrpc.TestCallback", "../oncrpc.TestCallbackPassesCalls"}},
+	{
+		"callbacks with AUTH_NULL are refused by clients",
+		"they have the credential that the client has offered",
+		[]string{"TestTrap09CallbackCredential"},
+	},
+	{
+		"a callback that is sent again under the same sequence, or whose reply waits behind what it was sent for",
+		"RETRY_UNCACHED_REP takes the slot on; replies are read beside requests",
+		[]string{"TestTrap10LostCallback", "TestCallbackSlotsAfterTakeover", "../oncrpc.TestCallback", "../oncrpc.TestCallbackPassesCalls"},
+	},
 	{
 		"CB_PATH_DOWN that stays set: the client drains its slots and binds in a loop",
-		"SEQUENCE's flags are always 0",
-		[]string{"TestTrap11StatusFlags"},
+		"set only while no connection is bound to a back channel that the client has asked for, and not for one that never answers",
+		[]string{"TestTrap11StatusFlags", "TestTrap11NeverStuck", "TestCallbackPath"},
 	},
 	{
 		"OPENs of one owner and file with different stateids, or seqids out of order: the client waits 5 s for each",
 		"one \"other\" until the last CLOSE, seqids 1, 2, 3 and so on",
-		[]string{"TestOpenStateids", "TestTrap12ConcurrentOpens"},
+		[]string{"TestOpenStateids", "TestTrap12ConcurrentOpens", "TestTrap12OpenAfterTakeover"},
 	},
 	{
 		"CLOSE that races with OPEN",
@@ -125,13 +133,13 @@ var traps = []trap{
 	},
 	{
 		"two front-ends with one so_major_id and sessions of their own: the client merges them; different scopes in one cluster: locks lost",
-		"the server owner is the node, the scope the cluster",
-		[]string{"TestExchangeIDArguments"},
+		"the server owner is the identity, which is served by one node at a time, the scope the cluster",
+		[]string{"TestExchangeIDArguments", "TestOldFrontEndIsSilent"},
 	},
 	{
 		"CONFIRMED_R for a client whose state was lost: it does not reclaim",
 		"a record is in memory with its state, or there is none",
-		[]string{"TestTrap24ConfirmedOnlyWithState", "../state.TestExchangeIDCases", "TestClientRestart"},
+		[]string{"TestTrap24ConfirmedOnlyWithState", "TestTakeoverOfSessions", "../state.TestExchangeIDCases", "TestClientRestart"},
 	},
 	{
 		"OP_ILLEGAL for an operation that is legal and not known",

@@ -76,9 +76,6 @@ const (
 
 func otherAccess(o vfs.StateID) uint32 { return uint32(o[0] & 3) }
 func otherSlot(o vfs.StateID) uint16   { return binary.BigEndian.Uint16(o[slotAt:]) }
-func otherOwner(o vfs.StateID) uint32 {
-	return uint32(o[ownerAt])<<16 | uint32(o[ownerAt+1])<<8 | uint32(o[ownerAt+2])
-}
 
 // keyed returns the first three bytes of a hash of b under the key.
 func (m *Manager) keyed(domain byte, client uint64, b ...[]byte) (v [3]byte) {
@@ -143,6 +140,3 @@ func (m *Manager) NewOther(c *Client, kind Kind, access uint32, owner []byte, f 
 func (m *Manager) ownerHash(c *Client, owner []byte, try byte) [3]byte {
 	return m.keyed('o', c.ID, owner, []byte{try})
 }
-
-// otherSize is the size of a stateid's "other", in bytes.
-const otherSize = len(vfs.StateID{})

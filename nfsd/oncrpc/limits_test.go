@@ -149,7 +149,9 @@ func TestSlowReader(t *testing.T) {
 // peer that causes it is cut off before its time-out.
 func TestReplyMemory(t *testing.T) {
 	s := newService()
-	srv, addr := serve(t, s, Config{ReplyMemory: 8 << 20, MaxInFlight: 32})
+	// No call of the connection is begun beyond maxBatch: more may be made only
+	// of those that were begun before.
+	srv, addr := serve(t, s, Config{ReplyMemory: maxBatch, MaxInFlight: 32})
 	nc := dialRaw(t, addr)
 	go func() {
 		for i := range uint32(100) {

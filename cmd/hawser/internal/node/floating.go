@@ -62,8 +62,9 @@ func (f *frontEnd) told(id registry.Identity) {
 func (x *floater) tell(id registry.Identity) {
 	x.mu.Lock()
 	x.latest = id
-	if x.now != nil && x.now.id.Epoch != id.Epoch {
-		x.now.current.Store(false)
+	if now := x.now; now != nil && now.id.Epoch != id.Epoch && now.current.CompareAndSwap(true, false) && !now.released.Load() {
+		// By force: who did it has fenced this front-end's writers, or will.
+		x.f.restart("address " + x.prefix.Addr().String() + " was taken over by node " + string(id.Node) + " in its absence")
 	}
 	if x.abort != nil && x.taking != id.Epoch {
 		x.abort()
@@ -135,7 +136,8 @@ func (x *floater) run() {
 		if f.n.faults.set(x.part(), err.Error()) {
 			f.n.log.Error("a floating address could not be taken over; it will be tried again", "addr", x.prefix, "err", err)
 		}
-		if time.Since(failing) > passOnAfter {
+		var unable *unableError
+		if errors.As(err, &unable) && time.Since(failing) > passOnAfter {
 			failing = time.Time{}
 			x.passOn(id)
 		}
@@ -160,7 +162,7 @@ func (x *floater) current() *served {
 func (x *floater) takeOver(id registry.Identity) error {
 	f := x.f
 	if f.holder == nil {
-		return f.noHolder
+		return &unableError{f.noHolder}
 	}
 	began := time.Now()
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -192,7 +194,7 @@ func (x *floater) takeOver(id registry.Identity) error {
 	}
 	if err := f.server.ServeAddress(x.prefix.Addr(), s.program); err != nil {
 		x.giveUp()
-		return err
+		return &unableError{err}
 	}
 	if err := x.putOn(id.ID); err != nil {
 		x.giveUp()
@@ -206,7 +208,7 @@ func (x *floater) takeOver(id registry.Identity) error {
 func (x *floater) putOn(id cluster.IdentityID) error {
 	f := x.f
 	if err := f.holder.Add(x.prefix); err != nil {
-		return err
+		return &unableError{err}
 	}
 	f.holder.Announce(x.prefix)
 	f.holder.Tickle(netip.AddrPortFrom(x.prefix.Addr(), f.server.Port()), f.n.member.Conns(id))
@@ -249,10 +251,21 @@ func (x *floater) giveUp() {
 	x.f.n.log.Info("a floating address is not served here any more", "addr", x.prefix, "epoch", s.id.Epoch)
 }
 
-// passOn offers the address, which this node can't serve, to another one.
+// An unableError says that this machine can't have the address: another may.
+type unableError struct{ error }
+
+// passOn offers the address, which this node can't serve, to another one, if it
+// is this node's still.
 func (x *floater) passOn(id registry.Identity) {
 	ctx, cancel := context.WithTimeout(x.f.ctx, 5*time.Second)
 	defer cancel()
+	r, err := x.f.n.member.RegistryAt(ctx)
+	if err != nil {
+		return
+	}
+	if now, ok := r.Identity(id.ID); !ok || now.Epoch != id.Epoch {
+		return
+	}
 	if err := x.f.n.member.Handover(ctx, id.ID, ""); err != nil {
 		x.f.n.log.Warn("no other node takes a floating address that this one can't serve", "addr", x.prefix, "err", err)
 	}

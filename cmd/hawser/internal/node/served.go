@@ -18,8 +18,10 @@ type served struct {
 	program *nfs4.Program
 	// current ends with the epoch: from then on nothing is answered.
 	current atomic.Bool
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
+	// released: this node has agreed to hand it over.
+	released atomic.Bool
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
 }
 
 // open takes an identity over, with what its clients had at whoever served it
@@ -89,7 +91,11 @@ func (f *frontEnd) release(ctx context.Context, id registry.Identity) (resume fu
 		s.program.Resume()
 		return nil, err
 	}
-	return s.program.Resume, nil
+	s.released.Store(true)
+	return func() {
+		s.released.Store(false)
+		s.program.Resume()
+	}, nil
 }
 
 // expire expires a client that is served here and whose lease has lapsed.

@@ -2,6 +2,7 @@ package group
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -47,6 +48,9 @@ type pipeline struct {
 	stop   chan struct{}
 	once   sync.Once
 
+	flying atomic.Int32 // requests without an answer
+	owed   atomic.Bool  // the follower waits, but requests are under way
+
 	mu      sync.Mutex // held while sending
 	last    said       // what was sent last
 	head    raft.AppendEntriesRequest
@@ -83,6 +87,7 @@ func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.Appe
 	}
 	p.last, p.lastAt = s, now
 	p.head = raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term}
+	p.flying.Add(1)
 	return p.AppendPipeline.AppendEntries(req, resp)
 }
 
@@ -116,8 +121,14 @@ func (p *pipeline) newsLoop() {
 }
 
 // sendNews sends the request that Raft would send next, if it had no entries.
-// Raft's sender sees an error by itself.
+// Raft's sender sees an error by itself. While requests are under way it waits:
+// few can be, the next may have entries, and that says it too.
 func (p *pipeline) sendNews() {
+	p.owed.Store(true)
+	if p.flying.Load() > 0 {
+		return
+	}
+	p.owed.Store(false)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	commit := min(p.commit(), p.last.index)
@@ -127,6 +138,7 @@ func (p *pipeline) sendNews() {
 	req := p.head
 	req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = p.last.index, p.last.indexTerm, commit
 	p.last.commit, p.lastAt = commit, time.Now()
+	p.flying.Add(1)
 	_, _ = p.AppendPipeline.AppendEntries(&req, new(raft.AppendEntriesResponse))
 }
 
@@ -142,6 +154,9 @@ func (p *pipeline) pump() {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
 			queue = append(queue, f)
+			if p.flying.Add(-1) == 0 && p.owed.Load() {
+				p.tell()
+			}
 		case out <- first:
 			queue = queue[1:]
 		case <-p.stop:

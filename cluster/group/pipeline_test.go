@@ -148,6 +148,11 @@ func TestPipelineTellsTheCommitIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.tell()
+	time.Sleep(5 * time.Millisecond)
+	if n := len(w.requests()); n != 1 {
+		t.Fatalf("%d requests while one is under way", n)
+	}
+	w.done <- nil
 	soon(t, "not told", func() bool { return len(w.requests()) > 1 })
 	p.tell()
 	time.Sleep(5 * time.Millisecond)

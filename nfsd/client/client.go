@@ -110,6 +110,7 @@ type link struct {
 	cn *oncrpc.Conn
 
 	local net.Addr // of the connection before
+	same  bool     // this one is from there, too
 }
 
 // Dial connects to a server and makes a session. ctx is for that alone.
@@ -235,6 +236,7 @@ func (l *link) get(ctx context.Context) (*oncrpc.Conn, error) {
 		_ = nc.Close()
 		return nil, err
 	}
+	l.same = l.local != nil && l.local.String() == nc.LocalAddr().String()
 	l.cn, l.local = cn, nc.LocalAddr()
 	return cn, nil
 }

@@ -309,3 +309,11 @@ func (f *File) LockStateid(owner string) (Stateid, bool) {
 	}
 	return *s, true
 }
+
+// SamePort reports whether connection i is from the port that the one before it had.
+func (c *Client) SamePort(i int) bool {
+	l := c.conns[i]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.same
+}

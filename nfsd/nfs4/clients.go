@@ -203,9 +203,6 @@ func (p *Program) forgetSessions(ids []state.SessionID) {
 // record stores a client's record, if it has changed. It must have returned OK
 // before the client is told of the change.
 func (p *Program) record(ctx context.Context, id uint64) proto.Status {
-	if p.cfg.Clients == nil {
-		return proto.OK
-	}
 	mu := p.recordLock(id)
 	mu.Lock()
 	defer mu.Unlock()
@@ -218,6 +215,7 @@ func (p *Program) record(ctx context.Context, id uint64) proto.Status {
 
 func (p *Program) store(ctx context.Context, r state.Record) proto.Status {
 	if p.cfg.Clients == nil {
+		p.state.Recorded(r)
 		return proto.OK
 	}
 	if err := p.cfg.Clients.Put(ctx, r.ID, r.Bytes, r.Replaces); err != nil {

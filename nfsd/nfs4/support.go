@@ -12,10 +12,14 @@ const (
 	Supported                   // it is executed
 )
 
-// OpSupport returns what becomes of an operation in NFSv4.1 (1) or 4.2 (2), as the
-// table says by which requests are executed.
+// OpSupport returns what becomes of an operation in NFSv4.0 (0), 4.1 (1) or 4.2 (2), as
+// the tables say by which requests are executed.
 func OpSupport(op proto.Op, minor uint32) Support {
-	switch o := lookupOp(op, minor); {
+	o := lookupOp(op, minor)
+	if minor == 0 {
+		o = new(handler40).operation(op)
+	}
+	switch {
 	case o == nil:
 		return Illegal
 	case o.do == nil:
@@ -25,7 +29,7 @@ func OpSupport(op proto.Op, minor uint32) Support {
 }
 
 // AttrSupport returns whether an attribute can be read, and whether it can be set, in
-// NFSv4.1 (1) or 4.2 (2).
+// NFSv4.0 (0), 4.1 (1) or 4.2 (2).
 func AttrSupport(attr int, minor uint32) (read, write bool) {
 	if attr < 0 || attr >= proto.NumAttrs {
 		return false, false

@@ -439,6 +439,8 @@ func TestOldFrontEndIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-lost
+	<-s.c.Done() // it was bound for callbacks
+	s.wire = r.dial()
 	if _, err := s.waitFor(s.start(simple(proto.OpPutrootfh))); !errors.Is(err, oncrpc.ErrClosed) {
 		t.Fatal(err)
 	}

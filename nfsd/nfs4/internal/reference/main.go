@@ -26,7 +26,7 @@ func reference() string {
 	return intro + operations() + attributes() + missing + mounting + restarts
 }
 
-var minors = []uint32{1, 2}
+var minors = []uint32{0, 1, 2}
 
 // operations returns the table of operations.
 func operations() string {
@@ -62,15 +62,15 @@ func attributes() string {
 		if name == "" {
 			continue
 		}
-		var use [2]string
+		var use [3]string
 		for i, minor := range minors {
 			use[i] = readWrite(nfs4.AttrSupport(n, minor))
 		}
-		if use == [2]string{} {
+		if use == [3]string{} {
 			rest = append(rest, name)
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, use[0], use[1], attrRemarks[n])
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, use[0], use[1], use[2], attrRemarks[n])
 	}
 	b.WriteString("\nNot supported: " + wrap(strings.Join(rest, ", "), len("Not supported: ")) + ".\n")
 	return b.String()

@@ -4,12 +4,12 @@ const intro = `# NFS: what is supported, and how to mount it
 
 Made by ` + "`go generate ./nfsd/nfs4`" + ` from the tables by which the server executes requests; don't edit.
 
-A node serves NFSv4.1 and NFSv4.2 on the addresses in ` + "`listen.nfs`" + ` (TCP), with the user and groups that the client
+A node serves NFSv4.0, 4.1 and 4.2 on the addresses in ` + "`listen.nfs`" + ` (TCP), with the user and groups that the client
 says (AUTH_SYS). The root of every node is a read-only directory that lists the volumes. Each volume is a file system of
 its own: ` + "`df`" + ` shows it apart, and hard links and renames stay within it. It does not matter which node a client
 mounts: files, inode numbers, handles, times and locks are the same on all.
 
-Other versions of the program are PROG_MISMATCH, minor versions other than 1 and 2 NFS4ERR_MINOR_VERS_MISMATCH. Other
+Other versions of the program are PROG_MISMATCH, minor versions above 2 NFS4ERR_MINOR_VERS_MISMATCH. Other
 flavors of credential than AUTH_SYS and AUTH_NONE (who is nobody) are refused at once with AUTH_BADCRED.
 `
 
@@ -19,8 +19,8 @@ const operationsHead = `
 NOTSUPP: the operation is legal and refused with NFS4ERR_NOTSUPP, upon which a client does without. Illegal: the minor
 version has no such operation, and the answer is NFS4ERR_OP_ILLEGAL, as it is for all numbers that are not listed.
 
-| operation | 4.1 | 4.2 | |
-|---|---|---|---|
+| operation | 4.0 | 4.1 | 4.2 | |
+|---|---|---|---|---|
 `
 
 const attributesHead = `
@@ -28,8 +28,8 @@ const attributesHead = `
 
 A client that asks for others gets those that are there; setting others is NFS4ERR_ATTRNOTSUPP.
 
-| attribute | 4.1 | 4.2 | |
-|---|---|---|---|
+| attribute | 4.0 | 4.1 | 4.2 | |
+|---|---|---|---|---|
 `
 
 const missing = `
@@ -37,7 +37,7 @@ const missing = `
 
 | | what a client sees |
 |---|---|
-| NFSv3, NFSv4.0 | the mount fails. Without ` + "`vers=`" + `, Linux finds 4.2 by itself |
+| NFSv3 | the mount fails. Without ` + "`vers=`" + `, Linux finds 4.2 by itself |
 | Kerberos, TLS | mounts with ` + "`sec=krb5`" + ` or ` + "`xprtsec=tls`" + ` fail; others are not delayed by the client's asking for it |
 | root squashing, exports | there are none: every client reaches every volume, and its root is root |
 | delegations | each open and close is a request (a small file that was never read: OPEN, READ, CLOSE); files are checked for changes at each open |
@@ -50,7 +50,6 @@ const missing = `
 | names that are not UTF-8, or of more than 255 bytes | invalid argument, name too long |
 | users with more than 16 groups | AUTH_SYS carries 16. With ` + "`nfs.group_lookup`" + `, the node asks its own user database |
 | users and groups by name | numbers only, which is what Linux sends with ` + "`sec=sys`" + `; the same user must have the same number on all clients |
-| floating addresses | see below: a client can't follow when its node dies for good |
 
 ## Mount options
 
@@ -98,37 +97,45 @@ set ` + "`nfs.group_lookup`" + `.
 `
 
 const restarts = `
-## When a node restarts or dies
+## When a node restarts, stops or dies
+
+What a client takes for "the server" is an identity: a floating address, or a node's own addresses. Client ids and
+sessions belong to it and move with it, so that a client goes on with whichever node serves it next. **There is no grace
+period, and nothing to reclaim**: no other client waits because a node died.
 
 **A node that the client has not mounted**: the client notices a pause at most. Where that node was the leader of a
 volume, the others elect another within seconds (` + "`raft.heartbeat_timeout`" + `); what it has a copy of is read from
 others, and new data goes to others.
 
-**The node that the client has mounted restarts**: with ` + "`hard`" + `, processes wait and go on. In detail:
+**The node that serves the client's floating address dies, is cut off or frozen**: another one takes the address after
+` + "`health.takeover_after`" + `. It first fences the old node in every volume, so that nothing that this one still tries has
+any effect; then it reads the clients' records, takes the address, and answers. In detail:
 
-1. The client connects again: at once, after 3 s, and then at growing intervals of up to a minute.
-2. Its session is not known any more (BADSESSION), nor is its client id (STALE_CLIENTID). It makes new ones and
-   reclaims its opens and locks, which the cluster has kept. Files that were unlinked while they were open are kept for
-   five minutes for that.
-3. Meanwhile, new opens and locks on this node alone wait (GRACE). Reading, writing and everything else go on, and other
-   nodes are not concerned. The grace period ends as soon as all clients that were there before have reclaimed, at the
-   latest after ` + "`nfs.grace`" + `. A client that is gone for good makes it last so long, once.
+1. The client's connection is reset, and it connects again, as a rule within a second or two.
+2. It sends each request that was not answered again, with the same session, slot and sequence. What changes
+   something is in the log of the volume together with these numbers, and with its result: if it has been executed
+   already, it is not executed again, and the first result is the answer. So each operation happens exactly once.
+3. Opens for writing, deny modes and locks are in the log as well: they are there, with the same stateids. An open for
+   reading is not; its stateid carries a proof that this client had this file open, and is accepted again. The first OPEN
+   of a file that the client had open before is given a new stateid beside the old one, since only the client knows
+   how far that one had counted. Files that were unlinked while they are open are kept.
 4. Data that was written to a relaxed directory and not yet committed is written again by the client: the write verifier
    has changed.
-5. Replies are not kept over a restart. A request that was executed, and whose reply was lost, is executed again: a
-   mkdir, link, rename or remove that was under way may then report EEXIST or ENOENT although it has worked. O_EXCL is
-   not concerned, nor are reads and writes.
+5. SEQUENCE says that there is no path for callbacks, and Linux binds its connection to the back channel.
 
-**The node that the client has mounted is away for longer than ` + "`health.fence_after`" + `** (or is cut off from the others
-for so long): it is fenced, so that nothing that it still tries has any effect, and the locks of its clients are free
-for others. A client whose lock another holds when the node is back has lost it: Linux answers reads and writes under
-such a lock with EIO.
+The old node holds back its replies as soon as it is no longer certain that it still serves the address, and drops them
+when it learns that it does not; so a client never hears of an operation from a node whose word does not count.
 
-**The node that the client has mounted dies for good**: its clients wait until a node with its address is there again.
-Addresses do not move to other nodes yet. Nothing that was acknowledged as stable is lost; mount another node:
+**A node that stops** (` + "`systemctl stop`" + `, SIGTERM) or whose address is moved lets its requests end, and hands its floating
+addresses over before it goes: the clients' next requests are answered by another node.
 
-    umount -f -l /mnt
-    mount -t nfs4 OTHERNODE:/VOLUME /mnt
+**A client that mounts a node's own address** waits while that node is away, and goes on in the same way when it is
+back; a restart of a node is a take-over from itself. If the node is away for longer than ` + "`health.fence_after`" + `, the
+opens and locks of these clients are released, for others may need them: then they are lost, and Linux answers reads
+and writes under such a lock with EIO. Mount floating addresses.
+
+**A client that is silent** for longer than its lease (` + "`nfs.lease`" + `) keeps what it holds until another client needs it, on
+whatever node, for half an hour at most.
 
 **All nodes lose power**: as a restart of each. Everything that was acknowledged as stable is there.
 `

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -134,7 +135,7 @@ func (x *floater) run() {
 			failing = time.Now()
 		}
 		if f.n.faults.set(x.part(), err.Error()) {
-			f.n.log.Error("a floating address could not be taken over; it will be tried again", "addr", x.prefix, "err", err)
+			f.n.log.Error("a floating address can't be served now; it will be tried again", "addr", x.prefix, "err", err)
 		}
 		var unable *unableError
 		if errors.As(err, &unable) && time.Since(failing) > passOnAfter {
@@ -223,7 +224,7 @@ func (x *floater) putBack(id registry.Identity) error {
 	defer cancel()
 	r, err := f.n.member.RegistryAt(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("the kernel has dropped it, and whether it is this node's still is not to be known now: %w", err)
 	}
 	if now, ok := r.Identity(id.ID); !ok || now.Epoch != id.Epoch {
 		return nil // it will be told

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/registry"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 	"github.com/hawserfs/hawser/conf"
 	"github.com/hawserfs/hawser/nfsd/client"
@@ -298,5 +300,51 @@ func TestFloatingAddress(t *testing.T) {
 	eventually(t, "a removed address is off", func() bool { return !hasAddr(t, addr) })
 	if list, err := last.Addresses(ctx); err != nil || len(list) != 0 {
 		t.Errorf("addresses: %+v, %v", list, err)
+	}
+}
+
+// TestTold: what a front-end does about an identity that goes elsewhere.
+func TestTold(t *testing.T) {
+	addr := netip.MustParsePrefix("10.9.0.50/24")
+	for _, x := range []struct {
+		what                  string
+		id                    registry.Identity
+		released              bool
+		wantCurrent, wantAnew bool
+	}{
+		{"it is told what it knows", registry.Identity{ID: 2, Addr: addr, Node: "n1", Epoch: 5, Serving: true}, false, true, false},
+		{"handed over", registry.Identity{ID: 2, Addr: addr, Node: "n2", Epoch: 6}, true, false, false},
+		{"taken by force", registry.Identity{ID: 2, Addr: addr, Node: "n2", Epoch: 6}, false, false, true},
+		{"taken, and given back", registry.Identity{ID: 2, Addr: addr, Node: "n1", Epoch: 7}, false, false, true},
+		{"its own identity is as it was", registry.Identity{ID: 1, Node: "n1", Epoch: 3, Serving: true}, false, true, false},
+		{"its own identity is late", registry.Identity{ID: 1, Node: "n1", Epoch: 2}, false, true, false},
+		{"its own identity was taken", registry.Identity{ID: 1, Epoch: 4}, false, false, true},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			own := &served{id: registry.Identity{ID: 1, Node: "n1", Epoch: 3}}
+			now := &served{id: registry.Identity{ID: 2, Addr: addr, Node: "n1", Epoch: 5}}
+			own.current.Store(true)
+			now.current.Store(true)
+			now.released.Store(x.released)
+			f := &frontEnd{over: make(chan struct{}), floaters: map[cluster.IdentityID]*floater{}}
+			f.floaters[2] = &floater{f: f, prefix: addr, wake: make(chan struct{}, 1), now: now}
+			f.own.Store(own)
+			f.told(x.id)
+			if got := own.current.Load() && now.current.Load(); got != x.wantCurrent {
+				t.Errorf("it may answer: %v", got)
+			}
+			anew := false
+			select {
+			case <-f.over:
+				anew = f.why != ""
+			default:
+			}
+			if anew != x.wantAnew {
+				t.Errorf("it starts anew: %v", anew)
+			}
+			if woken := len(f.floaters[2].wake) == 1; woken != (x.id.ID == 2) {
+				t.Errorf("woken: %v", woken)
+			}
+		})
 	}
 }

@@ -89,6 +89,13 @@ func (c *cbClient) serve(call *oncrpc.Call, e *xdr.Encoder) oncrpc.AcceptStat {
 	return oncrpc.Success
 }
 
+// executed returns how many operations were executed.
+func (c *cbClient) executed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ops)
+}
+
 func bindOp(id state.SessionID, dir uint32) op {
 	return func(e *xdr.Encoder) {
 		e.Uint32(uint32(proto.OpBindConnToSession))
@@ -140,8 +147,8 @@ func TestTrap09CallbackCredential(t *testing.T) {
 			t.Fatal(st, err)
 		}
 	}
-	if len(cb.ops) != 40 {
-		t.Fatalf("%d callbacks were executed", len(cb.ops))
+	if n := cb.executed(); n != 40 {
+		t.Fatalf("%d callbacks were executed", n)
 	}
 }
 
@@ -183,7 +190,7 @@ func TestCallbackPath(t *testing.T) {
 	if st, err := s.call(proto.CBRecall); st != proto.OK || err != nil {
 		t.Fatal(st, err)
 	}
-	if n := len(cb.ops); n != 6 {
+	if n := cb.executed(); n != 6 {
 		t.Fatalf("%d callbacks", n)
 	}
 }

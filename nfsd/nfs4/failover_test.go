@@ -62,7 +62,7 @@ type fencedFS struct {
 	vfs.FS
 	fenced        atomic.Bool
 	calls         atomic.Int32
-	before, after int32
+	before, after atomic.Int32
 
 	mu    sync.Mutex
 	opens map[vfs.File]int // files that are held
@@ -109,14 +109,14 @@ var errGone = fmt.Errorf("fenced: %w", cluster.EFENCED)
 // change is called around each change.
 func (f *fencedFS) change(do func() error) error {
 	n := f.calls.Add(1)
-	if n == f.before {
+	if n == f.before.Load() {
 		f.fenced.Store(true)
 	}
 	if f.fenced.Load() {
 		return errGone
 	}
 	err := do()
-	if n == f.after {
+	if n == f.after.Load() {
 		f.fenced.Store(true)
 		return errGone
 	}
@@ -327,9 +327,9 @@ func runWork(t *testing.T, dies func(int) bool, cut int32, done bool) {
 			if cut > 0 {
 				at := w.fnc.calls.Load() + cut
 				if done {
-					w.fnc.after = at
+					w.fnc.after.Store(at)
 				} else {
-					w.fnc.before = at
+					w.fnc.before.Store(at)
 				}
 			}
 			x.lost(ops...)

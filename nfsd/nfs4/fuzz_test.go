@@ -26,8 +26,11 @@ func (s smallFS) Clone(r *vfs.Request, src vfs.File, srcOff uint64, dst vfs.File
 // fuzzOther is the stateid of the file that is open.
 var fuzzOther = vfs.StateID{0x13, 0, 1, 5, 5, 5, 6, 6, 6, 7, 7, 7}
 
-// FuzzCompound executes what the fuzzer makes up, in a session with a file open:
-// it must neither panic nor answer with something that can't be decoded.
+const takenOver = 128
+
+// FuzzCompound executes what the fuzzer makes up, in a session with a file open, also
+// at whoever has taken the client over (n above 127): it must neither panic nor answer
+// with something that can't be decoded.
 func FuzzCompound(f *testing.F) {
 	mem := memfs.New(memfs.Options{})
 	add := func(ops ...op) {
@@ -36,6 +39,7 @@ func FuzzCompound(f *testing.F) {
 			o(&e)
 		}
 		f.Add(uint8(len(ops)), true, e.Bytes())
+		f.Add(uint8(len(ops))|takenOver, true, e.Bytes())
 		f.Add(uint8(len(ops)), false, e.Bytes())
 	}
 	top := putfh(mem.AppendHandle(nil, vfs.Root))
@@ -47,6 +51,9 @@ func FuzzCompound(f *testing.F) {
 	in(named(proto.OpLookup, "seed"), readOp(sid, 0, 10), writeOp(sid, 5, 2, []byte("abc")), setSize(sid, 9), setMode(0o600))
 	in(simple(proto.OpSavefh), named(proto.OpRename, "a", "b"), named(proto.OpRemove, "x"), named(proto.OpLink, "y"))
 	in(named(proto.OpSetxattr), named(proto.OpGetxattr, "x"), named(proto.OpListxattrs), testStateids(sid, sid))
+	in(named(proto.OpLookup, "seed"), openOp(0, openHow{owner: "o", access: 1, claim: proto.ClaimFH}), openOp(0, openHow{owner: "q", access: 2, deny: 1, claim: proto.ClaimPrevious}))
+	in(named(proto.OpLookup, "seed"), (&sess{}).lockOp(lockArgs{kind: proto.WriteLt, len: 9, owner: "p", sid: sid}), stateidOp(proto.OpFreeStateid, nil, state.Current, nil), closeOp(sid))
+	in(named(proto.OpLookup, "seed"), stateidOp(proto.OpOpenDowngrade, nil, sid, func(e *xdr.Encoder) { e.Uint32(0); e.Uint32(1); e.Uint32(0) }), readOp(sid, 0, 1))
 	add(exchangeID("x", 1, 0))
 	add(createSession(5, 1, linuxFore))
 	f.Fuzz(func(t *testing.T, n uint8, session bool, ops []byte) {
@@ -65,7 +72,21 @@ func FuzzCompound(f *testing.F) {
 			t.Fatal(err)
 		}
 		_ = fs.Open(req, made.File)
-		p.state.Open(p.state.Session(&s.ID).Client, &state.OpenArgs{Owner: []byte("o"), File: made.File, Access: 3, Other: fuzzOther}, false)
+		if n >= takenOver {
+			n -= takenOver
+			rec, _ := p.state.Record(x.ClientID)
+			if p, err = New(p.cfg); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.state.Load(1, []vfs.ClientRecord{{ID: rec.ID, Record: rec.Bytes}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := fs.PutState(req, made.File, vfs.State{Other: fuzzOther, Client: x.ClientID, Access: 3, Owner: []byte("o")}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			p.state.Open(p.state.Session(&s.ID).Client, &state.OpenArgs{Owner: []byte("o"), File: made.File, Access: 3, Other: fuzzOther}, false)
+		}
 
 		var e, out xdr.Encoder
 		e.String("")

@@ -28,6 +28,9 @@ type group struct {
 
 	reads atomic.Int64 // agreed on
 	fault atomic.Pointer[func(cmd []byte) fault]
+	strip atomic.Bool // origins are taken out of commands
+
+	tagged atomic.Int64 // commands with an origin
 }
 
 // A fault is what becomes of a command.
@@ -115,6 +118,12 @@ func (g *group) Propose(ctx context.Context, cmd []byte) (uint64, []byte, error)
 	}
 	if f == before {
 		return 0, nil, errLost
+	}
+	if env, _, err := fsm.ParseCommand(cmd); err == nil && !env.Origin.IsZero() {
+		g.tagged.Add(1)
+	}
+	if g.strip.Load() {
+		cmd = strip(cmd)
 	}
 	index, result := g.apply(cmd)
 	if f == after {

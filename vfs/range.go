@@ -65,7 +65,9 @@ func (s *System) Allocate(r *Request, f File, off, n uint64) error {
 	if err != nil {
 		return err
 	}
-	if off+n <= a.Size {
+	if off+n <= a.Size && c.origin.IsZero() {
+		// With an origin it is asked of the group, which remembers the answer:
+		// made again, it must not come behind the rest of its request.
 		return nil
 	}
 	return m.punch(&c, volume.Punch{Ino: f.Ino, Off: off, Len: n, Extend: true, KillPriv: !r.cred.Root()})
@@ -163,7 +165,9 @@ func (s *System) Clone(r *Request, src File, srcOff uint64, dst File, dstOff, n 
 			return cluster.EINVAL
 		}
 		if n = a.Size - srcOff; n == 0 {
-			return nil
+			return m.cloneNothing(&c, volume.Clone{
+				Src: src.Ino, Dst: dst.Ino, SrcOff: srcOff, DstOff: dstOff, KillPriv: !r.cred.Root(),
+			})
 		}
 	}
 	for base := before.Done; base < n; {
@@ -180,4 +184,18 @@ func (s *System) Clone(r *Request, src File, srcOff uint64, dst File, dstOff, n 
 		base = res.Done
 	}
 	return nil
+}
+
+// cloneNothing clones what is behind the end of the source, for the group to
+// remember that it was nothing: made again, it must not come behind the rest of
+// its request. If there is something by now, it is cloned.
+func (m *mount) cloneNothing(c *call, b volume.Clone) error {
+	if c.origin.IsZero() {
+		return nil
+	}
+	res, err := m.step(c, b)
+	if err == nil && res.More {
+		err = cluster.EAGAIN
+	}
+	return err
 }

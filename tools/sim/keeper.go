@@ -88,10 +88,14 @@ func (fe *frontEnd) releaseUnlinked(t *task) {
 	}
 }
 
-// reap frees unlinked files that nobody holds.
-func (fe *frontEnd) reap(t *task) {
-	if fe.n.replica.view.Reapable(fe.w.time()) {
-		_, _, _ = fe.propose(t, volume.Reap{Max: uint32(1 + fe.w.rng.IntN(20))})
+// reap frees unlinked files that nobody holds, as if what fenced writers hold
+// had been kept for its time: their clients have nothing open.
+func (fe *frontEnd) reap(*task) {
+	w, later := fe.w, fe.w.time()+2*volume.HoldTime
+	if fe.n.replica.view.Reapable(later) {
+		b := volume.Reap{Max: uint32(1 + w.rng.IntN(20))}
+		w.body = b
+		_, _, _ = (proposer{fe.n}).Propose(context.Background(), fsm.AppendCommand(nil, fsm.Envelope{Time: later}, b))
 	}
 }
 

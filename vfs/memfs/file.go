@@ -235,6 +235,9 @@ func (fs *FS) clone(r *vfs.Request, src vfs.File, srcOff uint64, dst vfs.File, d
 		s == d && srcOff < dstOff+count && dstOff < srcOff+count {
 		return cluster.EINVAL
 	}
+	if count == 0 {
+		return nil
+	}
 	p := make([]byte, count)
 	s.readAt(p, srcOff)
 	fs.change++

@@ -34,6 +34,9 @@ func applyClone(tx *fsm.Tx, _ *fsm.Envelope, c *Clone, dst []byte) ([]byte, clus
 	if c.Src == c.Dst && c.SrcOff < c.DstOff+length && c.DstOff < c.SrcOff+length && length > 0 {
 		return dst, cluster.EINVAL
 	}
+	if length == 0 {
+		return AttrResult{Attr: to.Attr, Done: c.Base}.AppendTo(dst), cluster.OK
+	}
 	exts, done := sourceExtents(tx, c.Src, c.SrcOff, c.SrcOff+length)
 	m := beginMap(tx, &to.Attr)
 	m.hole(c.DstOff, c.DstOff+done)

@@ -22,7 +22,10 @@ func applyPunch(tx *fsm.Tx, _ *fsm.Envelope, c *Punch, dst []byte) ([]byte, clus
 		if c.Off > cluster.MaxFileSize || c.Len > cluster.MaxFileSize-c.Off {
 			return dst, cluster.EFBIG
 		}
-		n.Size = max(n.Size, c.Off+c.Len)
+		if c.Off+c.Len <= n.Size {
+			return AttrResult{Attr: n.Attr}.AppendTo(dst), cluster.OK
+		}
+		n.Size = c.Off + c.Len
 		return written(tx, &n, 0, c.KillPriv, AttrResult{}, dst)
 	}
 	end := n.Size

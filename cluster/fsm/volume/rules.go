@@ -21,8 +21,8 @@ const (
 	ruleConflict                    // locks of different owners exclude each other
 	ruleShare                       // opens do not conflict with what others deny
 	ruleHeld                        // an unlinked file stays while a writer may have it open
-	ruleStates                      // … and while a state of it is recorded
 	ruleReaped                      // nothing is added to a file that is being reaped
+	ruleStates                      // an unlinked file stays while a state of it is recorded
 )
 
 // rulesOff has the rules that a test has switched off.

@@ -26,10 +26,10 @@ type EventUnlinked struct {
 type EventReapable struct{}
 
 const (
-	// holdTime is how long a file is kept for a writer that was fenced before
+	// HoldTime is how long a file is kept for a writer that was fenced before
 	// it said whether it had the file open: whoever serves its clients then
 	// records their opens as they come back.
-	holdTime = cluster.Time(time.Hour)
+	HoldTime = cluster.Time(time.Hour)
 	// maxLook is how many held inodes one Reap looks at.
 	maxLook = 1024
 	// maxReap bounds Reap.Max.
@@ -166,5 +166,5 @@ func refreshHolders(tx *fsm.Tx, ino cluster.Ino, holders []cluster.WriterID) {
 // holdExpired reports whether what a writer holds is given up: it was fenced
 // long ago.
 func holdExpired(w *fsm.Writer, now cluster.Time) bool {
-	return !on(ruleHeld) || w.Fenced && now > max(w.FencedAt, w.Opened)+holdTime
+	return !on(ruleHeld) || w.Fenced && now > max(w.FencedAt, w.Opened)+HoldTime
 }

@@ -115,13 +115,13 @@ func TestUnlinkedRestart(t *testing.T) {
 	if h, _ := e.holders(ino); !slices.Equal(h, []cluster.WriterID{a.id}) {
 		t.Fatalf("holders %v", h)
 	}
-	e.now = fenced + holdTime - 100
+	e.now = fenced + HoldTime - 100
 	if e.view.Reapable(e.now) || e.reap(10).Freed != 0 {
 		t.Fatal("reaped while clients may come back")
 	}
 	// A client has come back to its open, through the other front-end.
 	e.must("b", PutState{Ino: ino, State: State{Other: StateID{1}, Client: 1, Access: ShareRead}})
-	e.now = fenced + holdTime + 100
+	e.now = fenced + HoldTime + 100
 	if !e.view.Reapable(e.now) {
 		t.Error("Reapable does not see it")
 	}
@@ -156,7 +156,7 @@ func TestUnlinkedDeadNode(t *testing.T) {
 	}
 	e.reap(1)
 	e.must("", fenceWriter(a.id))
-	e.now += holdTime + 100000
+	e.now += HoldTime + 100000
 	if !e.view.Reapable(e.now) {
 		t.Error("not reapable")
 	}

@@ -58,10 +58,11 @@ func (w *wakeSet) add(ino Ino) {
 func (w *wakeSet) take() map[Ino]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	inos := w.inos
-	if len(inos) > 0 {
-		w.inos = make(map[Ino]struct{})
+	if len(w.inos) == 0 {
+		return nil // and not the map that add goes on writing to
 	}
+	inos := w.inos
+	w.inos = make(map[Ino]struct{})
 	return inos
 }
 

@@ -29,6 +29,7 @@ type testNode struct {
 	i       int
 	process *exec.Cmd
 	ended   chan struct{}
+	frozen  bool // its process is stopped where it is
 }
 
 // hawser is the program under test, built once by TestMain.

@@ -13,6 +13,7 @@ import (
 // works. No call may fail, and what was closed without error is right on all
 // nodes.
 func TestNodeDeath(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1)
 	_, work := c.workProgram()
 	k := c.client(1, "1G")
@@ -115,6 +116,7 @@ func TestNodeDeath(t *testing.T) {
 // TestPowerCut kills all nodes at once under load and starts them: everything
 // that was acknowledged as stable is there, and the client goes on.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1)
 	_, work := c.workProgram()
 	k := c.client(1, "1G")

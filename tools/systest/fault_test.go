@@ -41,6 +41,7 @@ const fresh = "sync; echo 3 >/proc/sys/vm/drop_caches\n"
 // everything is read from the others, through every node, and the new disk is
 // used.
 func TestDiskLost(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1)
 	k := c.client(1, "1G")
 	path, _ := c.content("data", 24<<20)
@@ -100,6 +101,7 @@ func TestDiskLost(t *testing.T) {
 // TestDiskFull fills the disks of all nodes: the application is told, whatever
 // needs no room on them goes on, and deleting makes room.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1, func(folder string) {
 		disk := filepath.Join(folder, "disk")
 		if err := os.Mkdir(disk, 0o755); err != nil {
@@ -188,6 +190,7 @@ func (c *testCluster) flip(i int, data []byte, off int) bool {
 // TestFlippedByte changes bytes on the nodes' disks: a reader gets the right
 // data from another copy; where there is none, EIO; never wrong data.
 func TestFlippedByte(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1)
 	k := c.client(1, "1G")
 	three, threeData := c.content("three", 8<<20)

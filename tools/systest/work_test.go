@@ -28,6 +28,7 @@ func (c *testCluster) workProgram() (here, guest string) {
 // TestMounts mounts each node with each minor version and number of
 // connections, and does a little of everything.
 func TestMounts(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 1)
 	k := c.client(1, "512M")
 	for node := 1; node <= 3; node++ {
@@ -63,6 +64,7 @@ func TestMounts(t *testing.T) {
 // TestRealWork does through one node what people do, and looks at it through
 // another from a second client.
 func TestRealWork(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, 2)
 	here, work := c.workProgram()
 	a, b := c.client(1, "3G"), c.client(2, "1G")

@@ -34,6 +34,10 @@ var verbs = map[string]struct {
 	"count":    {"FILE ROUNDS: under a POSIX lock, read a number, add 1, write it, many times", 2, func(a []string) error { return count(a[0], number(a[1])) }},
 	"many":     {"DIR FILES: make many empty files, 16 at a time", 2, func(a []string) error { return many(a[0], number(a[1])) }},
 	"ledger":   {"DIR SECONDS WORKERS: write files, print the name and seed of each that was fsynced and closed", 3, func(a []string) error { return ledger(a[0], number(a[1]), number(a[2])) }},
+	"prepare":  {"DIR ENTRIES: make what survive needs", 2, func(a []string) error { return prepareSurvival(a[0], number(a[1])) }},
+	"survive":  {"DIR SECONDS: all kinds of work side by side, none of which may fail; print the longest calls", 2, func(a []string) error { return survive(a[0], number(a[1])) }},
+	"contend":  {"DIR SECONDS: on another client, never get the locks that survive holds; print the additions made", 2, func(a []string) error { return contend(a[0], number(a[1])) }},
+	"counted":  {"DIR N: the number is N", 2, func(a []string) error { return counted(a[0], number(a[1])) }},
 	"audit":    {"DIR LEDGER: verify what a ledger says", 2, func(a []string) error { return audit(a[0], a[1]) }},
 	"push":     {"HOST:PORT DIR FOLDER: copy a folder of this machine to a server's directory with Hawser's own client", 3, func(a []string) error { return push(a[0], a[1], a[2]) }},
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -102,4 +103,27 @@ func BenchmarkOverwriteBlob(b *testing.B) {
 		}
 		return commitOf(ino, e.blob("a", set, cluster.MaxBlob))
 	})
+}
+
+// BenchmarkCreateOrigin: creates of files, without an origin, with one, and with an
+// open that is recorded, too.
+func BenchmarkCreateOrigin(b *testing.B) {
+	for _, c := range []struct {
+		name         string
+		tagged, open bool
+	}{{"plain", false, false}, {"tagged", true, false}, {"open", true, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			benchmarkApply(b, benchBatch, func(e *dataEnv, i int) fsm.Body {
+				e.origin = fsm.Origin{}
+				if c.tagged {
+					e.origin = fsm.Origin{Session: [16]byte{byte(i % 4), 1}, Slot: uint32(i / 4 % 16), Seq: uint32(i / 64), Ordered: true}
+				}
+				m := Create{Dir: cluster.RootIno, Name: strconv.Itoa(i), Type: cluster.TypeRegular, Gen: 1}
+				if c.open {
+					m.Open = &State{Other: StateID{byte(i), byte(i >> 8), byte(i >> 16)}, Client: uint64(i % 4), Access: ShareWrite, Owner: []byte("open id:12345678")}
+				}
+				return m
+			})
+		})
+	}
 }

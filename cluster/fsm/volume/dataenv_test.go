@@ -25,6 +25,7 @@ type dataEnv struct {
 	index   uint64
 	now     cluster.Time // added to the index
 	events  []any
+	origin  fsm.Origin // of commands
 	writers map[string]*testWriter
 	log     []cluster.Entry // every command
 }
@@ -66,7 +67,7 @@ func (e *dataEnv) close() {
 // entry makes the log entry of a command by a writer ("": none).
 func (e *dataEnv) entry(by string, b fsm.Body) cluster.Entry {
 	e.index++
-	env := fsm.Envelope{Time: e.now + cluster.Time(e.index)}
+	env := fsm.Envelope{Time: e.now + cluster.Time(e.index), Origin: e.origin}
 	if by != "" {
 		w := e.writers[by]
 		w.seq++

@@ -101,8 +101,8 @@ func TestRules(t *testing.T) {
 			return errOf(e.apply("b", lock(2, 10, 20, true)))
 		}, cluster.ELOCKED},
 		{"open of what is denied", ruleShare, func(e *dataEnv) error {
-			e.must("a", PutState{Ino: ino, State: State{Other: StateID{1}, Access: ShareRead, Deny: ShareWrite}})
-			return errOf(e.apply("b", PutState{Ino: ino, State: State{Other: StateID{2}, Access: ShareWrite}}))
+			e.must("a", PutState{Ino: ino, State: State{Other: StateID{1}, Client: 1, Access: ShareRead, Deny: ShareWrite}})
+			return errOf(e.apply("b", PutState{Ino: ino, State: State{Other: StateID{2}, Client: 2, Access: ShareWrite}}))
 		}, cluster.ESHARE},
 		{"reaped while an open is recorded", ruleStates, func(e *dataEnv) error {
 			e.must("a", PutState{Ino: ino, State: State{Other: StateID{1}, Access: ShareWrite}})

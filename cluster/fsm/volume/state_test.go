@@ -172,7 +172,7 @@ func TestCreateOpen(t *testing.T) {
 	open := func(cred cluster.Cred, name string, other byte, access, deny uint8, how CreateHow, set cluster.SetAttr) error {
 		return errOf(e.apply("a", Create{
 			Cred: cred, Dir: cluster.RootIno, Name: name, Type: cluster.TypeRegular, How: how, Gen: 1, Verifier: 5,
-			Attr: set, Open: &State{Other: StateID{other}, Client: 1, Access: access, Deny: deny},
+			Attr: set, Open: &State{Other: StateID{other}, Client: uint64(other), Access: access, Deny: deny},
 		}))
 	}
 	mode := cluster.SetAttr{Mask: cluster.SetMode, Mode: 0o444}

@@ -184,9 +184,20 @@ func floatingCluster(t *testing.T, change func(i int, c *conf.Config)) (nodes []
 			t.Fatal(err)
 		}
 	}
-	for _, n := range nodes {
-		n.serving()
-	}
+	eventually(t, "all nodes know that all can serve addresses", func() bool {
+		for _, n := range nodes {
+			st, err := n.Status(t.Context())
+			if err != nil || len(st.Cluster.Nodes) != len(nodes) {
+				return false
+			}
+			for _, x := range st.Cluster.Nodes {
+				if !x.FrontEnd {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	return nodes
 }
 

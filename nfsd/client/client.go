@@ -30,6 +30,9 @@ type Options struct {
 	UID, GID uint32          // of the AUTH_SYS credential
 	GIDs     []uint32        // its supplementary groups, at most 16
 	Callback *oncrpc.Program // serves the back channel; nil: none is asked for
+	// Callbacks has the client answer the callbacks of a session itself, which
+	// LockWait and Copies profit from.
+	Callbacks bool
 	// CallbackAddr is where an NFSv4.0 server reaches the client (default: nowhere).
 	CallbackAddr CallbackAddr
 	// Dial connects (default: TCP; with NFSv4.0, from the same port again).
@@ -95,6 +98,9 @@ type Client struct {
 	files map[*File]struct{} // to be reclaimed
 
 	owners map[string]*owner // of NFSv4.0
+
+	cb      *callbackService
+	binding atomic.Bool // a connection is being bound for callbacks
 }
 
 // A clientID is what EXCHANGE_ID gave.
@@ -135,8 +141,13 @@ func DialRaw(addr string, opt Options) *Client {
 	if opt.Callback != nil {
 		cfg.Programs = []oncrpc.Program{*opt.Callback}
 	}
+	cb := newCallbackService()
+	if opt.Callbacks {
+		cfg.Programs = append(cfg.Programs, cb.program())
+	}
 	host, _ := os.Hostname()
 	c := &Client{
+		cb:   cb,
 		opt:  opt,
 		addr: addr,
 		cred: oncrpc.Cred{Flavor: oncrpc.AuthSysF, Sys: &oncrpc.AuthSys{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/nfsd/xdr"
@@ -70,6 +71,36 @@ func (f *File) Lock(ctx context.Context, owner string, l Range) error {
 			return err
 		})
 	})
+}
+
+// pollLock is how often who waits for a lock asks, if he is not told.
+const pollLock = 10 * time.Second
+
+// LockWait is Lock, but waits for the lock until ctx ends, as fcntl(F_SETLKW) does: it
+// asks when the server says that the lock may be free, and now and then.
+func (f *File) LockWait(ctx context.Context, owner string, l Range) error {
+	want := l
+	switch l.Type {
+	case proto.ReadLt:
+		want.Type = proto.ReadwLt
+	case proto.WriteLt:
+		want.Type = proto.WritewLt
+	}
+	told, done := f.c.cb.wait(f.fh, owner)
+	defer done()
+	t := time.NewTicker(pollLock)
+	defer t.Stop()
+	for {
+		if err := f.Lock(ctx, owner, want); !errors.Is(err, proto.ErrDenied) {
+			return err
+		}
+		select {
+		case <-told:
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // locked remembers a lock that was granted.

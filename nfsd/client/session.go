@@ -74,7 +74,7 @@ func (c *Client) createSession(ctx context.Context, id clientID) (*session, erro
 	e.Uint64(id.id)
 	e.Uint32(id.sequence)
 	var flags uint32
-	if c.opt.Callback != nil {
+	if c.opt.Callback != nil || c.opt.Callbacks {
 		flags = proto.CreateSessionFlagConnBackChan
 	}
 	e.Uint32(flags)
@@ -87,7 +87,16 @@ func (c *Client) createSession(ctx context.Context, id clientID) (*session, erro
 	channel(4096, 0, 2, 16)
 	e.Uint32(proto.CBProgram)
 	e.Uint32(1)
-	e.Uint32(uint32(oncrpc.AuthNone))
+	if c.opt.Callbacks {
+		e.Uint32(uint32(oncrpc.AuthSysF))
+		e.Uint32(0)
+		e.Opaque(c.cred.Sys.Machine)
+		e.Uint32(0)
+		e.Uint32(0)
+		e.Uint32(0)
+	} else {
+		e.Uint32(uint32(oncrpc.AuthNone))
+	}
 	r, err := c.rawRetry(ctx, ops)
 	if err != nil {
 		return nil, err
@@ -109,6 +118,7 @@ func (c *Client) createSession(ctx context.Context, id clientID) (*session, erro
 	if s.n < 1 || s.n > c.opt.Slots {
 		return nil, fmt.Errorf("nfs: the server grants %d slots of the %d asked for", s.n, c.opt.Slots)
 	}
+	c.cb.open(s.id[:])
 	s.slots = make(chan *slot, s.n)
 	for i := range s.n {
 		s.slots <- &slot{id: uint32(i), seq: 1}
@@ -275,12 +285,15 @@ func (c *Client) sequence(ctx context.Context, s *session, sl *slot, ops *Compou
 			return nil, err
 		}
 		if status == proto.OK {
-			err := c.checkSequence(d, s, sl)
+			flags, err := c.checkSequence(d, s, sl)
 			sl.seq++
 			sl.unsure = false
 			if err != nil {
 				r.Release()
 				return nil, err
+			}
+			if flags&(proto.Seq4StatusCBPathDown|proto.Seq4StatusCBPathDownSession) != 0 {
+				c.rebind(ctx, s, at)
 			}
 			r.N--
 			r.taken--
@@ -315,20 +328,29 @@ func (c *Client) sequence(ctx context.Context, s *session, sl *slot, ops *Compou
 }
 
 // checkSequence checks that SEQUENCE's result is that of the request, as the
-// Linux client does.
-func (c *Client) checkSequence(d *xdr.Decoder, s *session, sl *slot) error {
+// Linux client does, and returns the status flags.
+func (c *Client) checkSequence(d *xdr.Decoder, s *session, sl *slot) (flags uint32, err error) {
 	id := d.FixedOpaque(proto.SessionIDSize)
 	seq, slot := d.Uint32(), d.Uint32()
 	d.Uint32() // highest slot
 	d.Uint32() // target highest slot
-	d.Uint32() // status flags
+	flags = d.Uint32()
 	if err := d.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	if string(id) != string(s.id[:]) || seq != sl.seq || slot != sl.id {
-		return fmt.Errorf("nfs: the reply on slot %d, sequence %d, is for slot %d, sequence %d", sl.id, sl.seq, slot, seq)
+		return 0, fmt.Errorf("nfs: the reply on slot %d, sequence %d, is for slot %d, sequence %d", sl.id, sl.seq, slot, seq)
 	}
-	return nil
+	return flags, nil
+}
+
+// rebind binds connection i to the session, as the server has no path for callbacks. If
+// that fails, the next reply says so again.
+func (c *Client) rebind(ctx context.Context, s *session, i int) {
+	if c.opt.Callbacks && c.binding.CompareAndSwap(false, true) {
+		_ = c.bind(ctx, s, i)
+		c.binding.Store(false)
+	}
 }
 
 // bind binds connection i to the session.

@@ -42,22 +42,7 @@ type watcher struct{ p *Program }
 func (w watcher) Unlinked(f vfs.File) []vfs.State { return w.p.state.Unrecorded(f) }
 
 // Unlocked tells those who wait for locks.
-func (w watcher) Unlocked(f vfs.File) {
-	w.p.mu.Lock()
-	fns := w.p.watchers
-	w.p.mu.Unlock()
-	for _, fn := range fns {
-		fn(f)
-	}
-}
-
-// onUnlocked has fn called whenever locks on a file were released, through whatever
-// front-end. fn must not wait for anything.
-func (p *Program) onUnlocked(fn func(vfs.File)) {
-	p.mu.Lock()
-	p.watchers = append(p.watchers[:len(p.watchers):len(p.watchers)], fn)
-	p.mu.Unlock()
-}
+func (w watcher) Unlocked(f vfs.File) { w.p.waiters.unlocked(f) }
 
 // tick is how often Run looks for what is due.
 const tick = time.Second
@@ -65,6 +50,9 @@ const tick = time.Second
 // Run drops clients that have been silent for too long and does what could not be
 // done at once, until ctx ends.
 func (p *Program) Run(ctx context.Context) {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	waiting.Go(func() { p.notifyLocks(ctx) })
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
@@ -102,6 +90,7 @@ func (p *Program) Tick(ctx context.Context, now cluster.Time) {
 			p.mu.Unlock()
 		}
 	}
+	p.waiters.tick(now)
 	p.release(ctx, again)
 	if gone := p.state.Expire(now); len(gone) > 0 {
 		p.expired(gone)

@@ -120,17 +120,18 @@ type Program struct {
 	kick  chan struct{}
 	door  door
 
+	waiters waiters // for locks
+
 	// records orders the writing of one client's record, and files what opens and
 	// closes for one client and file.
 	records  [64]sync.Mutex
 	files    [4096]sync.Mutex
 	lostOnce sync.Once
 
-	mu       sync.Mutex
-	pending  []state.Gone // whose release failed, to be tried again
-	ended    [][16]byte   // sessions whose results are to be forgotten
-	unwatch  func()
-	watchers []func(vfs.File) // of locks that were released
+	mu      sync.Mutex
+	pending []state.Gone // whose release failed, to be tried again
+	ended   [][16]byte   // sessions whose results are to be forgotten
+	unwatch func()
 }
 
 // New returns a Program. Start must have returned before it is served, and Run
@@ -141,6 +142,7 @@ func New(cfg Config) (*Program, error) {
 	}
 	p := &Program{cfg: cfg, fs: cfg.FS, log: cfg.Logger, kick: make(chan struct{}, 1)}
 	p.door.init()
+	p.waiters.init()
 	size := uint32(cfg.MaxIO + overhead)
 	sc := state.Config{
 		Identity: cfg.Identity,

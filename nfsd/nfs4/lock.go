@@ -24,8 +24,9 @@ func lockRange(off, length uint64) (start, end uint64, st proto.Status) {
 	return off, off + length - 1, proto.OK
 }
 
-// exclusive decodes an nfs_lock_type4. That a client would wait (READW_LT,
-// WRITEW_LT) makes no difference: it asks again.
+// exclusive decodes an nfs_lock_type4. Those of clients that will wait (READW_LT,
+// WRITEW_LT) are as the others: the client asks again, maybe after it was told that
+// it should (see waiters).
 func exclusive(t uint32) (bool, proto.Status) {
 	switch t {
 	case proto.ReadLt, proto.ReadwLt:
@@ -116,7 +117,7 @@ func (c *compound) lock() proto.Status {
 	sid, st = c.takeLock(l, vfs.Lock{
 		Owner: l.Digest(), Client: c.client.ID, Wire: wireOwner(c.client.ID, l.Owner()),
 		Start: start, End: end, Exclusive: excl,
-	})
+	}, kind == proto.ReadwLt || kind == proto.WritewLt)
 	if st != proto.OK {
 		return st
 	}
@@ -140,8 +141,9 @@ func (c *compound) lockState(a *state.LockArgs, fresh bool) (*state.Lock, proto.
 	return c.p.state.LockOpen(c.client, a)
 }
 
-// takeLock takes a lock, and records it. A failed one leaves nothing behind.
-func (c *compound) takeLock(l *state.Lock, want vfs.Lock) (state.Stateid, proto.Status) {
+// takeLock takes a lock, and records it. A failed one leaves nothing behind, but that
+// its owner waits for it.
+func (c *compound) takeLock(l *state.Lock, want vfs.Lock, wait bool) (state.Stateid, proto.Status) {
 	want.State = l.Record()
 	conflict, err := c.fs.Lock(&c.req, c.cur, want)
 	if conflict != nil && (c.replay || c.yield(conflict.Client)) {
@@ -150,10 +152,14 @@ func (c *compound) takeLock(l *state.Lock, want vfs.Lock) (state.Stateid, proto.
 	if err != nil {
 		c.p.state.Refused(l)
 		if conflict != nil && errno(err) == cluster.ELOCKED {
+			if wait {
+				c.await(want, l.Owner())
+			}
 			return state.Stateid{}, c.denied(conflict)
 		}
 		return state.Stateid{}, status(err)
 	}
+	c.p.granted(c.cur, &want)
 	sid, st := c.p.state.Locked(l, want.Start, want.End)
 	if st != proto.OK { // the state went meanwhile, and so must the lock
 		c.plain()

@@ -105,7 +105,11 @@ func (c *compound) open() proto.Status {
 	c.setStateid(sid)
 	sid.Encode(c.e)
 	c.changeInfo(change)
-	c.e.Uint32(proto.OpenResultLocktypePosix | proto.OpenResultPreserveUnlinked)
+	flags := uint32(proto.OpenResultLocktypePosix | proto.OpenResultPreserveUnlinked)
+	if c.mayNotify() {
+		flags |= proto.OpenResultMayNotifyLock
+	}
+	c.e.Uint32(flags)
 	encodeBitmap(c.e, set)
 	c.noDelegation(a.wants)
 	return proto.OK

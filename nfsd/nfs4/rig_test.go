@@ -433,7 +433,7 @@ func (s *sess) tryOpen(fh []byte, h openHow) (o opened, st proto.Status) {
 		s.t.Fatal("the change of the directory is not atomic")
 	}
 	o.dir = vfs.ChangeInfo{Before: r.d.Uint64(), After: r.d.Uint64()}
-	if flags := r.d.Uint32(); flags != proto.OpenResultLocktypePosix|proto.OpenResultPreserveUnlinked {
+	if flags := r.d.Uint32(); flags&^proto.OpenResultMayNotifyLock != proto.OpenResultLocktypePosix|proto.OpenResultPreserveUnlinked {
 		s.t.Fatalf("rflags %#x", flags)
 	}
 	o.attr, _ = decodeBitmap(r.d)

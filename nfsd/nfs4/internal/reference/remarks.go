@@ -14,7 +14,7 @@ var remarks = map[proto.Op]string{
 	proto.OpExchangeID:       "always answered with SP4_NONE; one server owner for each floating address (or node without), one scope for the cluster",
 	proto.OpLink:             "within a volume",
 	proto.OpListxattrs:       "names of the user namespace",
-	proto.OpLock:             "holds on all nodes; a client that waits asks again (Linux: after 1 to 30 s)",
+	proto.OpLock:             "holds on all nodes; a 4.1 or 4.2 client that waits is told when the lock is free (CB_NOTIFY_LOCK); it asks again by itself, too (Linux: every 30 s; 4.0: after 1 to 30 s)",
 	proto.OpOpen:             "by name or handle; a reclaim of what the client has is granted; deny modes hold on all nodes, but for opens for reading that another node had granted before",
 	proto.OpPutpubfh:         "the root",
 	proto.OpPutrootfh:        "the directory that lists the volumes",

@@ -42,7 +42,7 @@ const missing = `
 | root squashing, exports | there are none: every client reaches every volume, and its root is root |
 | delegations | each open and close is a request (a small file that was never read: OPEN, READ, CLOSE); files are checked for changes at each open |
 | pNFS | all data goes through the node that is mounted. Spread clients over the nodes |
-| callbacks | a process that waits for a lock gets it up to 30 s after it is free |
+| CB_NOTIFY_LOCK with 4.0, or just after a take-over | a process that waits for a lock gets it up to 30 s after it is free |
 | ACLs | ` + "`nfs4_getfacl`" + ` and ` + "`nfs4_setfacl`" + `: operation not supported. Modes hold |
 | security labels | all files of a mount have one SELinux context |
 | quotas, snapshots | none |

@@ -10,7 +10,7 @@ import (
 type bitmap [3]uint32
 
 // maxBitmap is how many words a bitmap4 of a client can have.
-const maxBitmap = 16
+const maxBitmap = 64
 
 func (b *bitmap) set(attr int)      { b[attr/32] |= 1 << (attr % 32) }
 func (b *bitmap) has(attr int) bool { return b[attr/32]&(1<<(attr%32)) != 0 }

@@ -89,6 +89,9 @@ func decodeNumber(d *xdr.Decoder, id *uint32) proto.Status {
 	if d.Err() != nil {
 		return proto.ErrBadxdr
 	}
+	if len(b) == 0 {
+		return proto.ErrInval
+	}
 	n, err := strconv.ParseUint(string(b), 10, 32)
 	if err != nil {
 		return proto.ErrBadowner

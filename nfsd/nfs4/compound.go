@@ -197,6 +197,9 @@ func (c *compound) operation(op proto.Op) proto.Status {
 	}
 	if st != proto.OK && !c.keepBody {
 		c.e.Truncate(body)
+		if op == proto.OpSetattr {
+			encodeBitmap(c.e, bitmap{}) // its result has attrsset, also after an error
+		}
 	}
 	c.e.PutUint32At(mark, uint32(st))
 	return st

@@ -1,6 +1,7 @@
 package nfs4
 
 import (
+	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/nfsd/proto"
 	"github.com/hawserfs/hawser/vfs"
 )
@@ -81,6 +82,15 @@ func (c *compound) access() proto.Status {
 	const plain = vfs.AccessRead | vfs.AccessLookup | vfs.AccessModify |
 		vfs.AccessExtend | vfs.AccessDelete | vfs.AccessExecute
 	supported := asked & plain
+	a, st := c.getattr()
+	switch {
+	case st != proto.OK:
+		return st
+	case a.Type == cluster.TypeDirectory:
+		supported &^= vfs.AccessExecute // it has no meaning there
+	default:
+		supported &^= vfs.AccessLookup
+	}
 	want := supported
 	if c.minor >= 2 {
 		for _, x := range xattrRights {
@@ -94,7 +104,7 @@ func (c *compound) access() proto.Status {
 	if err != nil {
 		return status(err)
 	}
-	granted := got & asked & plain
+	granted := got & supported & plain
 	for _, x := range xattrRights {
 		if supported&x.asked != 0 && got&x.need != 0 {
 			granted |= x.asked

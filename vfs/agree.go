@@ -32,6 +32,16 @@ func (m *mount) strict(r *Request) error {
 	return m.wait(r.ctx, a)
 }
 
+// settleOwn makes what this node has applied good for a read that sees what
+// this front-end and r itself have done.
+func (m *mount) settleOwn(r *Request) error {
+	a := r.on(m.ID)
+	if own := m.own.Load(); own > a.index {
+		a.index, a.here = own, false
+	}
+	return m.wait(r.ctx, a)
+}
+
 // relaxed makes what this node has applied good for a read that may be a
 // little old, but not older than what this front-end or r itself has done.
 func (m *mount) relaxed(r *Request) error {

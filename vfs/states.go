@@ -106,9 +106,12 @@ func (s *System) ClientStates(r *Request, client uint64, fn func(File, State) bo
 }
 
 // Denied implements FS.
-func (s *System) Denied(_ *Request, f File, self StateID, access uint32) error {
+func (s *System) Denied(r *Request, f File, self StateID, access uint32) error {
 	m, err := s.mount(f)
 	if err != nil {
+		return err
+	}
+	if err := m.settleOwn(r); err != nil {
 		return err
 	}
 	if !m.View.Denying() {

@@ -33,7 +33,8 @@ func (c Create) AppendTo(dst []byte) []byte {
 	dst = appendCred(dst, &c.Cred)
 	dst = codec.AppendUvarint(dst, uint64(c.Dir))
 	dst = codec.AppendString(dst, c.Name)
-	how := byte(c.How) &^ createOpen
+	c.How &^= CreateHow(createOpen) // means nothing
+	how := byte(c.How)
 	if c.Open != nil {
 		how |= createOpen
 	}

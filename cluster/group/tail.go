@@ -67,6 +67,12 @@ import (
 // reached, StoreLogs waits.
 const maxTailBytes = 16 << 20
 
+// pace is how long a batch waits for the one before to be on disk. While it does,
+// more commands gather in it: to hand on each as it comes would cost messages and
+// writes, on this member and the followers, of one command each. A disk that is
+// slower than this is not waited for.
+const pace = 2 * time.Millisecond
+
 // tailRetry is the pause before a tail that could not be written is tried again.
 const tailRetry = 250 * time.Millisecond
 
@@ -90,6 +96,7 @@ type tailLog struct {
 	err     error // why the tail cannot be written
 	ending  bool  // nobody may wait for a disk that fails
 	closed  bool
+	drained chan struct{} // closed when the tail is written; there while there is one
 
 	wake    chan struct{} // there are entries to write
 	stop    chan struct{}
@@ -144,6 +151,7 @@ func (t *tailLog) StoreLogs(logs []*raft.Log) error {
 	if !leading || !commandsOnly(logs) {
 		return t.settle(logs)
 	}
+	t.pace()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.bytes >= maxTailBytes && t.err == nil && !t.closed {
@@ -155,6 +163,9 @@ func (t *tailLog) StoreLogs(logs []*raft.Log) error {
 	case t.err != nil && on(ruleStop):
 		return fmt.Errorf("earlier entries could not be written: %w", t.err)
 	}
+	if len(t.entries) == 0 {
+		t.drained = make(chan struct{})
+	}
 	for _, l := range logs {
 		t.entries = append(t.entries, l)
 		t.bytes += entryBytes(l)
@@ -164,6 +175,23 @@ func (t *tailLog) StoreLogs(logs []*raft.Log) error {
 	default:
 	}
 	return nil
+}
+
+// pace waits a little while there is a tail.
+func (t *tailLog) pace() {
+	t.mu.Lock()
+	drained := t.drained
+	t.mu.Unlock()
+	if drained == nil {
+		return
+	}
+	timer := time.NewTimer(pace)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
+	case <-t.stop:
+	}
 }
 
 // settle writes the tail, and more entries behind it.
@@ -202,7 +230,10 @@ func (t *tailLog) settleLocked(more []*raft.Log) error {
 		t.bytes -= entryBytes(l)
 	}
 	clear(t.entries[:n])
-	t.entries = t.entries[n:]
+	if t.entries = t.entries[n:]; len(t.entries) == 0 && t.drained != nil {
+		close(t.drained)
+		t.drained = nil
+	}
 	if t.err != nil {
 		t.err = nil
 		up := make(chan struct{})

@@ -408,3 +408,23 @@ func TestOnlyVoterWaitsForItsDisk(t *testing.T) {
 		t.Fatal("not what its disk has")
 	}
 }
+
+// TestBatchesArePaced: the next batch waits until the one before is on disk, but
+// not for a disk that is slow.
+func TestBatchesArePaced(t *testing.T) {
+	lead := true
+	tail, d := openTail(t, &lead)
+	d.set(true, false)
+	if err := tail.StoreLogs(commands(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := tail.StoreLogs(commands(2, 2)); err != nil || time.Since(began) < pace {
+		t.Fatalf("a batch waited %v for a disk that does nothing: %v", time.Since(began), err)
+	}
+	d.set(false, false)
+	soon(t, "it is not written", func() bool { return !tail.pending() })
+	if tail.drained != nil {
+		t.Fatal("the next batch would wait for nothing")
+	}
+}

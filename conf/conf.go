@@ -77,6 +77,7 @@ type NFS struct {
 	MaxClients     int           `conf:"max_clients" desc:"clients that hold state at a time" min:"1" max:"1000000"`
 	MaxSlots       int           `conf:"max_slots" desc:"slots of a session: requests that a client may have under way" min:"8" max:"1024"`
 	GroupLookup    bool          `conf:"group_lookup" desc:"ask this node's user database for a user's groups, for users with more than the 16 that AUTH_SYS carries"`
+	Domain         string        `conf:"domain" desc:"the domain of owners that clients give by name (NAME@DOMAIN), which this node's user database has; all nodes must know the same. Empty: numbers only, as Linux sends them"`
 }
 
 // Addresses says which floating addresses the cluster is to have, and how this

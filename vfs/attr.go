@@ -141,7 +141,7 @@ func (m *mount) shrink(c *call, f File, set *SetAttr, opened bool) error {
 
 // Statfs implements FS.
 func (s *System) Statfs(r *Request, f File) (Statfs, error) {
-	copies, inodes := uint64(1), uint64(0)
+	copies, inodes, used := uint64(1), uint64(0), uint64(0)
 	var total, free uint64
 	const maxFiles = 1 << 40
 	if f != Root {
@@ -154,7 +154,8 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 			return Statfs{}, err
 		}
 		copies = max(1, uint64(a.Class.Copies))
-		inodes = min(maxFiles, m.View.Usage().Inodes)
+		u := m.View.Usage()
+		inodes, used = min(maxFiles, u.Inodes), u.Bytes
 		if s.cfg.Space != nil {
 			total, free = s.cfg.Space(m.ID)
 		}
@@ -162,6 +163,7 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 	st := Statfs{
 		TotalBytes: total / copies, FreeBytes: free / copies, AvailBytes: free / copies,
 		TotalFiles: maxFiles, FreeFiles: maxFiles - inodes, AvailFiles: maxFiles - inodes,
+		UsedBytes: used,
 	}
 	return st, nil
 }

@@ -136,6 +136,7 @@ type Data struct {
 type Statfs struct {
 	TotalBytes, FreeBytes, AvailBytes uint64 // user bytes: copies are divided out
 	TotalFiles, FreeFiles, AvailFiles uint64
+	UsedBytes                         uint64 // by the volume's files: one copy, holes not
 }
 
 // A LockOwner names who holds a byte-range lock, across front-ends and their restarts.

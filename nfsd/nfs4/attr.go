@@ -73,13 +73,13 @@ var (
 		proto.AttrFSLocations, proto.AttrHomogeneous, proto.AttrMaxfilesize, proto.AttrMaxlink,
 		proto.AttrMaxname, proto.AttrMaxread, proto.AttrMaxwrite, proto.AttrMode,
 		proto.AttrNoTrunc, proto.AttrNumlinks, proto.AttrOwner, proto.AttrOwnerGroup,
-		proto.AttrRawdev, proto.AttrSpaceAvail, proto.AttrSpaceFree, proto.AttrSpaceTotal,
+		proto.AttrQuotaAvailHard, proto.AttrQuotaAvailSoft, proto.AttrQuotaUsed, proto.AttrRawdev, proto.AttrSpaceAvail, proto.AttrSpaceFree, proto.AttrSpaceTotal,
 		proto.AttrSpaceUsed, proto.AttrTimeAccess, proto.AttrTimeAccessSet,
 		proto.AttrTimeCreate, proto.AttrTimeDelta, proto.AttrTimeMetadata,
 		proto.AttrTimeModify, proto.AttrTimeModifySet, proto.AttrMountedOnFileid,
-		proto.AttrSuppattrExclcreat,
+		proto.AttrSuppattrExclcreat, proto.AttrFSCharsetCap,
 	)
-	since41 = attrSet(proto.AttrSuppattrExclcreat)
+	since41 = attrSet(proto.AttrSuppattrExclcreat, proto.AttrFSCharsetCap)
 	only42  = attrSet(
 		proto.AttrCloneBlksize, proto.AttrChangeAttrType, proto.AttrModeUmask, proto.AttrXattrSupport,
 	)
@@ -96,6 +96,7 @@ var (
 	ofStatfs = attrSet(
 		proto.AttrFilesAvail, proto.AttrFilesFree, proto.AttrFilesTotal,
 		proto.AttrSpaceAvail, proto.AttrSpaceFree, proto.AttrSpaceTotal,
+		proto.AttrQuotaAvailHard, proto.AttrQuotaAvailSoft, proto.AttrQuotaUsed,
 	)
 	// ofEntry is what READDIR can tell of an entry without its inode.
 	ofEntry = attrSet(

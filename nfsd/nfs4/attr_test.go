@@ -1,6 +1,7 @@
 package nfs4
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -20,7 +21,7 @@ func skipAttr(d *xdr.Decoder, n int) bool {
 		decodeBitmap(d)
 	case proto.AttrType, proto.AttrFHExpireType, proto.AttrLeaseTime, proto.AttrRdattrError, proto.AttrAclsupport,
 		proto.AttrMaxlink, proto.AttrMaxname, proto.AttrMode, proto.AttrNumlinks, proto.AttrCloneBlksize,
-		proto.AttrChangeAttrType:
+		proto.AttrChangeAttrType, proto.AttrFSCharsetCap:
 		d.Uint32()
 	case proto.AttrLinkSupport, proto.AttrSymlinkSupport, proto.AttrNamedAttr, proto.AttrUniqueHandles,
 		proto.AttrCansettime, proto.AttrCaseInsensitive, proto.AttrCasePreserving, proto.AttrChownRestricted,
@@ -29,6 +30,7 @@ func skipAttr(d *xdr.Decoder, n int) bool {
 	case proto.AttrChange, proto.AttrSize, proto.AttrFileid, proto.AttrFilesAvail, proto.AttrFilesFree,
 		proto.AttrFilesTotal, proto.AttrMaxfilesize, proto.AttrMaxread, proto.AttrMaxwrite, proto.AttrRawdev,
 		proto.AttrSpaceAvail, proto.AttrSpaceFree, proto.AttrSpaceTotal, proto.AttrSpaceUsed,
+		proto.AttrQuotaAvailHard, proto.AttrQuotaAvailSoft, proto.AttrQuotaUsed,
 		proto.AttrMountedOnFileid, proto.AttrFSLocations:
 		d.Uint64()
 	case proto.AttrFsid:
@@ -128,7 +130,11 @@ func TestFsidCrossing(t *testing.T) {
 }
 
 func TestSetattr(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(c *Config) {
+		c.Names = func(_ context.Context, owner string, group bool) (uint32, bool) {
+			return 77, owner == "ann@example.org" && !group
+		}
+	})
 	s := r.newSession("a")
 	root := s.root()
 	f := s.mustOpen(root, openHow{create: true, name: "f"})
@@ -160,7 +166,13 @@ func TestSetattr(t *testing.T) {
 		{"mode, any stateid", bad, proto.AttrMode, u32(0o600), 0, func(a vfs.Attr) bool { return a.Mode == 0o600 }},
 		{"mode too large", state.Anonymous, proto.AttrMode, u32(0o10000), proto.ErrInval, nil},
 		{"owner", state.Anonymous, proto.AttrOwner, str("4294967294"), 0, func(a vfs.Attr) bool { return a.UID == 4294967294 }},
-		{"owner by name", state.Anonymous, proto.AttrOwner, str("root@localdomain"), proto.ErrBadowner, nil},
+		{"owner by name", state.Anonymous, proto.AttrOwner, str("ann@example.org"), 0, func(a vfs.Attr) bool { return a.UID == 77 }},
+		{"owner by an unknown name", state.Anonymous, proto.AttrOwner, str("root@localdomain"), proto.ErrBadowner, nil},
+		{"owner without a domain", state.Anonymous, proto.AttrOwner, str("root"), proto.ErrBadowner, nil},
+		{"nobody", state.Anonymous, proto.AttrOwner, str("nobody"), 0, func(a vfs.Attr) bool { return a.UID == 65534 }},
+		{"owner zero", state.Anonymous, proto.AttrOwner, str("0"), 0, func(a vfs.Attr) bool { return a.UID == 0 }},
+		{"owner with leading zeros", state.Anonymous, proto.AttrOwner, str("007"), proto.ErrBadowner, nil},
+		{"group by the name of a user", state.Anonymous, proto.AttrOwnerGroup, str("ann@example.org"), proto.ErrBadowner, nil},
 		{"owner too large", state.Anonymous, proto.AttrOwner, str("4294967296"), proto.ErrBadowner, nil},
 		{"group", state.Anonymous, proto.AttrOwnerGroup, str("17"), 0, func(a vfs.Attr) bool { return a.GID == 17 }},
 		{"size", f.sid, proto.AttrSize, u64(99), 0, func(a vfs.Attr) bool { return a.Size == 99 }},
@@ -342,5 +354,66 @@ func TestEncodeTime(t *testing.T) {
 		if sec, nsec := d.Int64(), d.Uint32(); sec != c.sec || nsec != c.nsec {
 			t.Errorf("%d: %d %d", c.t, sec, nsec)
 		}
+	}
+}
+
+// What there is in each minor version: all that is REQUIRED (RFC 8881 §5.6), and of the
+// others what has a meaning here.
+func TestAttributesOfVersions(t *testing.T) {
+	required := attrSet(
+		proto.AttrSupportedAttrs, proto.AttrType, proto.AttrFHExpireType, proto.AttrChange, proto.AttrSize,
+		proto.AttrLinkSupport, proto.AttrSymlinkSupport, proto.AttrNamedAttr, proto.AttrFsid,
+		proto.AttrUniqueHandles, proto.AttrLeaseTime, proto.AttrRdattrError, proto.AttrFilehandle,
+	)
+	later := [3][]int{
+		1: {proto.AttrSuppattrExclcreat, proto.AttrFSCharsetCap},
+		2: {proto.AttrCloneBlksize, proto.AttrChangeAttrType, proto.AttrModeUmask, proto.AttrXattrSupport},
+	}
+	// Neither of them has a meaning without what it is about.
+	never := attrSet(
+		proto.AttrACL, proto.AttrDacl, proto.AttrSacl, proto.AttrArchive, proto.AttrHidden, proto.AttrSystem, proto.AttrMimetype,
+		proto.AttrFSLayoutTypes, proto.AttrLayoutHint, proto.AttrLayoutTypes, proto.AttrLayoutBlksize, proto.AttrMdsthreshold,
+		proto.AttrRetentionGet, proto.AttrSecLabel, proto.AttrOpenArguments, proto.AttrTimeDelegAccess, proto.AttrTimeDelegModify,
+	)
+	var before bitmap
+	for minor := range uint32(3) {
+		got := supported(minor)
+		switch {
+		case required.without(got).any():
+			t.Errorf("4.%d lacks %v", minor, required.without(got))
+		case minor > 0 && got.without(before) != attrSet(later[minor]...):
+			t.Errorf("4.%d has %v more than the version before", minor, got.without(before))
+		case got.and(never).any():
+			t.Errorf("4.%d has %v", minor, got.and(never))
+		case settable(minor).without(got).any(): // trap 20
+			t.Errorf("4.%d: %v can be set and is not supported", minor, settable(minor).without(got))
+		}
+		before = got
+	}
+}
+
+// The values of attributes of file systems.
+func TestSpace(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.newSession("a")
+	f := s.mustOpen(s.root(), openHow{create: true, name: "f"})
+	num := func(attr int) uint64 { return attrValue(t, s, f.fh, attr).Uint64() }
+	used := num(proto.AttrQuotaUsed)
+	s.do(putfh(f.fh), writeOp(f.sid, 0, proto.FileSync, make([]byte, 8192))).is(proto.OK)
+	if got := num(proto.AttrQuotaUsed); got != used+8192 {
+		t.Errorf("quota_used is %d, and was %d before 8192 bytes were written", got, used)
+	}
+	avail := num(proto.AttrSpaceAvail)
+	if hard, soft := num(proto.AttrQuotaAvailHard), num(proto.AttrQuotaAvailSoft); hard != avail || soft != avail {
+		t.Errorf("%d are available, of the quota %d and %d", avail, hard, soft)
+	}
+	if got := num(proto.AttrSpaceUsed); got != 8192 {
+		t.Errorf("space_used %d", got)
+	}
+	if f, a := num(proto.AttrFilesFree), num(proto.AttrFilesAvail); f == 0 || f != a || num(proto.AttrFilesTotal) < f {
+		t.Errorf("files: %d free, %d available", f, a)
+	}
+	if got := attrValue(t, s, f.fh, proto.AttrFSCharsetCap).Uint32(); got != proto.FSCharsetCapAllowsOnlyUTF8 {
+		t.Errorf("fs_charset_cap %#x", got)
 	}
 }

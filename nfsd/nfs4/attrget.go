@@ -183,10 +183,12 @@ func (c *compound) encodeAttr(e *xdr.Encoder, n int, s *subject) {
 		encodeNumber(e, a.UID)
 	case proto.AttrOwnerGroup:
 		encodeNumber(e, a.GID)
+	case proto.AttrQuotaUsed:
+		e.Uint64(s.space.UsedBytes) // all of the volume is under one limit: that of its disks
 	case proto.AttrRawdev:
 		e.Uint32(a.Major)
 		e.Uint32(a.Minor)
-	case proto.AttrSpaceAvail:
+	case proto.AttrQuotaAvailHard, proto.AttrQuotaAvailSoft, proto.AttrSpaceAvail:
 		e.Uint64(s.space.AvailBytes)
 	case proto.AttrSpaceFree:
 		e.Uint64(s.space.FreeBytes)
@@ -209,6 +211,8 @@ func (c *compound) encodeAttr(e *xdr.Encoder, n int, s *subject) {
 		e.Uint64(uint64(s.mountedOn))
 	case proto.AttrSuppattrExclcreat:
 		encodeBitmap(e, settable(c.minor))
+	case proto.AttrFSCharsetCap:
+		e.Uint32(proto.FSCharsetCapAllowsOnlyUTF8)
 	case proto.AttrCloneBlksize:
 		e.Uint32(cloneBlock)
 	case proto.AttrChangeAttrType:

@@ -3,7 +3,6 @@ package nfs4
 import (
 	"math"
 	"math/bits"
-	"strconv"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/nfsd/proto"
@@ -14,7 +13,8 @@ import (
 // A change is the attributes that a client wants to set.
 type change struct {
 	set    vfs.SetAttr
-	umask  bool         // the mode came as mode_umask
+	umask  bool // the mode came as mode_umask
+	names  naming
 	status proto.Status // why they can't be set
 }
 
@@ -35,6 +35,7 @@ func (c *compound) decodeAttrs(create bool) (a change) {
 		a.status = proto.ErrInval
 		return a
 	}
+	a.names = naming{c.call.Context(), c.p.cfg.Names}
 	var d xdr.Decoder
 	d.Init(values)
 	for w, word := range asked {
@@ -68,10 +69,10 @@ func (a *change) decode(d *xdr.Decoder, n int) proto.Status {
 		s.Mode &^= d.Uint32() & 0o777
 	case proto.AttrOwner:
 		s.Mask |= cluster.SetUID
-		return decodeNumber(d, &s.UID)
+		return a.names.decode(d, &s.UID, false)
 	case proto.AttrOwnerGroup:
 		s.Mask |= cluster.SetGID
-		return decodeNumber(d, &s.GID)
+		return a.names.decode(d, &s.GID, true)
 	case proto.AttrTimeAccessSet:
 		return decodeSetTime(d, s, &s.Atime, cluster.SetAtime, cluster.SetAtimeNow)
 	case proto.AttrTimeModifySet:
@@ -80,23 +81,6 @@ func (a *change) decode(d *xdr.Decoder, n int) proto.Status {
 	if s.Mode&^cluster.ModeMask != 0 {
 		return proto.ErrInval
 	}
-	return proto.OK
-}
-
-// decodeNumber takes a user or group: a decimal string.
-func decodeNumber(d *xdr.Decoder, id *uint32) proto.Status {
-	b := d.Opaque(proto.OpaqueLimit)
-	if d.Err() != nil {
-		return proto.ErrBadxdr
-	}
-	if len(b) == 0 {
-		return proto.ErrInval
-	}
-	n, err := strconv.ParseUint(string(b), 10, 32)
-	if err != nil {
-		return proto.ErrBadowner
-	}
-	*id = uint32(n)
 	return proto.OK
 }
 

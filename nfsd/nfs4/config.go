@@ -36,6 +36,9 @@ type Config struct {
 	// Conflict asks whoever serves the identity of another client to expire it, if its
 	// lease has ended, since it holds what is needed. It reports whether it was. nil: no.
 	Conflict func(ctx context.Context, clientID uint64) bool
+	// Names finds the number of a user or group named name@domain. nil: clients have
+	// to send numbers.
+	Names func(ctx context.Context, owner string, group bool) (uint32, bool)
 	// ServerOwner is so_major_id: the same wherever the identity is served, and
 	// different from those of other identities.
 	ServerOwner string

@@ -245,6 +245,12 @@ const (
 	Seq4StatusDevidDeleted            = 0x00001000
 )
 
+// Flags of fs_charset_cap (RFC 8881 §14.4).
+const (
+	FSCharsetCapContainsNonUTF8 = 0x1
+	FSCharsetCapAllowsOnlyUTF8  = 0x2
+)
+
 // What SECINFO_NO_NAME asks about (secinfo_style4).
 const (
 	SecinfoStyleCurrentFH = 0

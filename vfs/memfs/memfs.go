@@ -199,10 +199,19 @@ func (fs *FS) MountedOn(f vfs.File) vfs.Ino {
 }
 
 // Statfs implements vfs.FS.
-func (fs *FS) Statfs(*vfs.Request, vfs.File) (vfs.Statfs, error) {
+func (fs *FS) Statfs(_ *vfs.Request, f vfs.File) (vfs.Statfs, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	used := uint64(0)
+	if v := fs.volumes[f.Volume]; v != nil {
+		for _, n := range v.nodes {
+			used += n.attr.Used
+		}
+	}
 	const total, files = 1 << 40, 1 << 30
 	return vfs.Statfs{
 		TotalBytes: total, FreeBytes: total / 2, AvailBytes: total / 2,
 		TotalFiles: files, FreeFiles: files / 2, AvailFiles: files / 2,
+		UsedBytes: used,
 	}, nil
 }

@@ -96,8 +96,13 @@ func testVolumes(t *T) {
 	if err != nil || have != vfs.AccessRead|vfs.AccessLookup {
 		t.Errorf("access to root: %x, %v", have, err)
 	}
-	if _, err := t.FS.Statfs(req(Root), t.Vol); err != nil {
-		t.Error(err)
+	before, err := t.FS.Statfs(req(Root), t.Vol)
+	t.ok(err)
+	t.write(t.file("used"), 0, make([]byte, 1<<20), vfs.FileSync)
+	after, err := t.FS.Statfs(req(Root), t.Vol)
+	t.ok(err)
+	if n := after.UsedBytes - before.UsedBytes; n != 1<<20 {
+		t.Errorf("a file of 1 MiB makes the used bytes %d more", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/nfsd/ids"
 	"github.com/hawserfs/hawser/nfsd/nfs4"
 )
 
@@ -33,6 +34,10 @@ func (f *frontEnd) open(ctx context.Context, id registry.Identity) (_ *served, e
 	s := &served{id: id}
 	s.current.Store(true)
 	nc, c := f.n.conf.NFS, f.cluster
+	var names func(context.Context, string, bool) (uint32, bool)
+	if nc.Domain != "" {
+		names = ids.NewNames(ids.NamesConfig{Domain: nc.Domain, Logger: f.n.log}).ID
+	}
 	s.program, err = nfs4.New(nfs4.Config{
 		FS: f.fs, Identity: id.ID, Epoch: id.Epoch, StateKey: stateKey(c.Key), Clients: f.n.member.ClientStore(id.ID, id.Epoch),
 		ServerOwner: fmt.Sprintf("%s/%d", c.ID(), id.ID), Scope: c.ID(),
@@ -44,6 +49,7 @@ func (f *frontEnd) open(ctx context.Context, id registry.Identity) (_ *served, e
 				f.restart("its own identity is served elsewhere")
 			}
 		},
+		Names: names,
 		Lease: nc.Lease, MaxSlots: nc.MaxSlots, MaxClients: nc.MaxClients, Logger: f.n.log,
 	})
 	if err != nil {

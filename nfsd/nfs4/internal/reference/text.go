@@ -49,7 +49,7 @@ const missing = `
 | copies between servers, asynchronous copies | ` + "`cp`" + ` reads and writes; within the cluster, COPY and CLONE work |
 | names that are not UTF-8, or of more than 255 bytes | invalid argument, name too long |
 | users with more than 16 groups | AUTH_SYS carries 16. With ` + "`nfs.group_lookup`" + `, the node asks its own user database |
-| users and groups by name | numbers only, which is what Linux sends with ` + "`sec=sys`" + `; the same user must have the same number on all clients |
+| users and groups by name | numbers, which is what Linux sends and expects with ` + "`sec=sys`" + `; the same user must have the same number on all clients. A client may set an owner by name, if ` + "`nfs.domain`" + ` is its domain and the nodes' user databases know the name |
 
 ## Mount options
 

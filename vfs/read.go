@@ -34,6 +34,7 @@ type reading struct {
 	over  []segment
 	parts []blobcache.Part
 	bufs  [][]byte
+	holes []Hole
 	// release is Data.Release, made once for each reading.
 	release func()
 }
@@ -63,6 +64,7 @@ func (rd *reading) reset() {
 	clear(rd.segs)
 	clear(rd.over)
 	clear(rd.bufs)
+	rd.holes = rd.holes[:0]
 	rd.parts, rd.segs, rd.over, rd.bufs = rd.parts[:0], rd.segs[:0], rd.over[:0], rd.bufs[:0]
 }
 
@@ -131,7 +133,7 @@ func (m *mount) read(r *Request, rd *reading, f File, off uint64, n int) (Data, 
 		return Data{}, err
 	}
 	m.touch(&a)
-	return Data{Bufs: rd.bufs, N: int(end - off), EOF: end == size, Release: rd.release}, nil
+	return Data{Bufs: rd.bufs, N: int(end - off), EOF: end == size, Holes: rd.holes, Release: rd.release}, nil
 }
 
 // mapOf fills rd.segs with what is stored of [off, end), and returns the
@@ -208,7 +210,7 @@ func (m *mount) fetch(ctx context.Context, rd *reading, segs []segment, off, end
 	at := off
 	for i := range segs {
 		s := &segs[i]
-		rd.zero(s.off - at)
+		rd.zero(at, s.off-at)
 		at = s.end()
 		if s.blob == 0 {
 			rd.bufs = append(rd.bufs, s.bytes)
@@ -229,13 +231,16 @@ func (m *mount) fetch(ctx context.Context, rd *reading, segs []segment, off, end
 			return m.readError(s, cluster.EIO)
 		}
 	}
-	rd.zero(end - at)
+	rd.zero(at, end-at)
 	wg.Wait()
 	return nil
 }
 
-// zero appends n zeros.
-func (rd *reading) zero(n uint64) {
+// zero appends n zeros, for a hole at off.
+func (rd *reading) zero(off, n uint64) {
+	if n > 0 {
+		rd.holes = append(rd.holes, Hole{off, n})
+	}
 	for n > 0 {
 		k := min(n, uint64(len(zeros)))
 		rd.bufs = append(rd.bufs, zeros[:k:k])

@@ -126,11 +126,17 @@ type Verifier uint64
 // Data is what Read returned: slices that alias caches. Release must be called
 // once they have been sent; they must not be changed.
 type Data struct {
-	Bufs    [][]byte
-	N       int    // bytes in Bufs
-	EOF     bool   // the read reached the end of the file
+	Bufs [][]byte
+	N    int  // bytes in Bufs
+	EOF  bool // the read reached the end of the file
+	// Holes are the holes that were read, in order and apart; in Bufs they are
+	// zeros. They are good until Release.
+	Holes   []Hole
 	Release func() // may be nil
 }
+
+// A Hole is a run of bytes of a file that nothing is stored of: they read as zeros.
+type Hole struct{ Off, Len uint64 }
 
 // Statfs is the space and inodes of a volume, for the class of the directory asked.
 type Statfs struct {

@@ -229,6 +229,13 @@ func extended(ctx context.Context, t *testing.T, c *Client, top FH) {
 	if at, _, err := f.Seek(ctx, 0, proto.ContentData); err != nil || at != 4<<20 {
 		t.Errorf("SEEK: %d, %v", at, err)
 	}
+	list, eof, err := f.ReadPlus(ctx, 4<<20-8192, 100<<10)
+	if err != nil || eof || len(list) != 1 || list[0].Len != 100<<10 || string(list[0].Data[8191:8193]) != "\x00x" {
+		t.Errorf("READ_PLUS: %d contents, %v, %v", len(list), eof, err)
+	}
+	if list, eof, err = f.ReadPlus(ctx, 5<<20, 8<<20); err != nil || eof || len(list) != 1 || list[0].Data != nil || list[0].Len != 1<<20 {
+		t.Errorf("READ_PLUS of a hole: %+v, %v, %v", list, eof, err)
+	}
 	g := must(c.CreateFile(ctx, top, "clone", 0o644))(t)
 	check(t, g.Clone(ctx, 0, f, 0, 0))
 	if a := must(c.Getattr(ctx, g.FH()))(t); a.Size != 8<<20 {

@@ -94,17 +94,9 @@ func (c *compound) read() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if st := c.checkIO(sid, c.cur, proto.ShareAccessRead); st != proto.OK {
+	data, st := c.readData(sid, off, count, 8+3) // eof, length, padding
+	if st != proto.OK {
 		return st
-	}
-	const around = 8 + 3 // eof, length, padding
-	n := min(int64(count), int64(c.p.cfg.MaxIO), int64(c.limit-c.e.Len()-around))
-	if n < 0 {
-		return c.tooBig()
-	}
-	data, err := c.fs.Read(&c.req, c.cur, off, int(n))
-	if err != nil {
-		return status(err)
 	}
 	c.e.Bool(data.EOF)
 	c.e.Uint32(uint32(data.N))
@@ -124,6 +116,27 @@ func (c *compound) read() proto.Status {
 	}
 	c.e.Pad(data.N)
 	return proto.OK
+}
+
+// readData reads the current file: no more than count, MaxIO and what fits into the
+// reply beside around bytes.
+func (c *compound) readData(sid state.Stateid, off uint64, count uint32, around int) (vfs.Data, proto.Status) {
+	if st := c.checkIO(sid, c.cur, proto.ShareAccessRead); st != proto.OK {
+		return vfs.Data{}, st
+	}
+	n := min(int64(count), int64(c.p.cfg.MaxIO), int64(c.limit-c.e.Len()-around))
+	if n < 0 {
+		return vfs.Data{}, c.tooBig()
+	}
+	// No file reaches there, so that reading from there on finds the end.
+	data, err := c.fs.Read(&c.req, c.cur, min(off, cluster.MaxFileSize), int(n))
+	switch {
+	case err == nil:
+		return data, proto.OK
+	case c.minor > 0 && errno(err) == cluster.EINVAL:
+		return data, proto.ErrWrongType // neither file, directory nor symbolic link
+	}
+	return data, status(err)
 }
 
 // write is WRITE (RFC 8881 §18.32).

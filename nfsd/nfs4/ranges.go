@@ -28,11 +28,19 @@ func (c *compound) seek() proto.Status {
 	}
 	pos, err := c.fs.Seek(&c.req, c.cur, off, vfs.SeekWhat(what))
 	if err != nil {
-		return status(err)
+		return typeStatus(err)
 	}
 	c.e.Bool(what == proto.ContentHole && pos >= a.Size)
 	c.e.Uint64(pos)
 	return proto.OK
+}
+
+// typeStatus is status, where arguments can't be wrong but by the file's type.
+func typeStatus(err error) proto.Status {
+	if errno(err) == cluster.EINVAL {
+		return proto.ErrWrongType
+	}
+	return status(err)
 }
 
 // fileRange takes the arguments of ALLOCATE and DEALLOCATE.
@@ -56,7 +64,7 @@ func (c *compound) allocate() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	return status(c.fs.Allocate(&c.req, c.cur, off, n))
+	return typeStatus(c.fs.Allocate(&c.req, c.cur, off, n))
 }
 
 // deallocate is DEALLOCATE (RFC 7862 §15.4).
@@ -65,7 +73,7 @@ func (c *compound) deallocate() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	return status(c.fs.Deallocate(&c.req, c.cur, off, n))
+	return typeStatus(c.fs.Deallocate(&c.req, c.cur, off, n))
 }
 
 // A pair is what CLONE and COPY work on: from the saved to the current file.

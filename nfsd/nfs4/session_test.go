@@ -281,7 +281,7 @@ func TestCompoundRules(t *testing.T) {
 		{"4.2 in 4.1", 1, []op{seq(), simple(proto.OpSeek)}, proto.ErrOpIllegal, 2, proto.OpIllegal},
 		// Trap 25: legal, but not supported.
 		{"dir delegation", 2, []op{seq(), simple(proto.OpPutrootfh), simple(proto.OpGetDirDelegation)}, proto.ErrNotsupp, 3, proto.OpGetDirDelegation},
-		{"read plus", 2, []op{seq(), simple(proto.OpReadPlus)}, proto.ErrNotsupp, 2, proto.OpReadPlus},
+		{"write same", 2, []op{seq(), simple(proto.OpWriteSame)}, proto.ErrNotsupp, 2, proto.OpWriteSame},
 		{"copy notify", 2, []op{seq(), simple(proto.OpCopyNotify)}, proto.ErrNotsupp, 2, proto.OpCopyNotify},
 		{"layoutget", 1, []op{seq(), simple(proto.OpLayoutget)}, proto.ErrNotsupp, 2, proto.OpLayoutget},
 		{"setclientid", 1, []op{seq(), simple(proto.OpSetclientid)}, proto.ErrNotsupp, 2, proto.OpSetclientid},

@@ -117,7 +117,25 @@ func (fs *FS) Read(_ *vfs.Request, f vfs.File, off uint64, count int) (vfs.Data,
 	count = int(min(uint64(count), n.attr.Size-off))
 	p := make([]byte, count)
 	n.readAt(p, off)
-	return vfs.Data{Bufs: [][]byte{p}, N: count, EOF: off+uint64(count) == n.attr.Size}, nil
+	return vfs.Data{
+		Bufs: [][]byte{p}, N: count, EOF: off+uint64(count) == n.attr.Size, Holes: n.holes(off, off+uint64(count)),
+	}, nil
+}
+
+// holes returns what there is no page of in [off, end).
+func (n *node) holes(off, end uint64) (holes []vfs.Hole) {
+	for off < end {
+		next := min(end, (off/pageSize+1)*pageSize)
+		if n.pages[off/pageSize] == nil {
+			if i := len(holes) - 1; i >= 0 && holes[i].Off+holes[i].Len == off {
+				holes[i].Len += next - off
+			} else {
+				holes = append(holes, vfs.Hole{Off: off, Len: next - off})
+			}
+		}
+		off = next
+	}
+	return holes
 }
 
 func (fs *FS) write(r *vfs.Request, f vfs.File, off uint64, p []byte, how vfs.Stability) (vfs.Stability, vfs.Verifier, error) {

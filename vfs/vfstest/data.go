@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -232,6 +233,27 @@ func testSparse(t *T) {
 	copy(want[2*unit:], p)
 	copy(want[5*unit:], p)
 	t.content(f, want)
+	for _, c := range []struct {
+		off   uint64
+		n     int
+		holes []vfs.Hole
+	}{
+		{0, unit, []vfs.Hole{{Off: 0, Len: unit}}},
+		{unit, 2 * unit, []vfs.Hole{{Off: unit, Len: unit}}},
+		{2*unit + 1, unit - 1, nil},
+		{2*unit + 7, 3 * unit, []vfs.Hole{{Off: 3 * unit, Len: 2 * unit}}},
+		{7*unit + 1, 2 * unit, []vfs.Hole{{Off: 7*unit + 1, Len: unit - 1}}},
+		{8 * unit, unit, nil},
+	} {
+		d, err := t.FS.Read(req(Root), f, c.off, c.n)
+		t.ok(err)
+		if !slices.Equal(d.Holes, c.holes) {
+			t.Errorf("read of %d at %d: holes %+v, want %+v", c.n, c.off, d.Holes, c.holes)
+		}
+		if d.Release != nil {
+			d.Release()
+		}
+	}
 	// A file of which next to nothing is there.
 	g := t.file("g")
 	const far = 1 << 50

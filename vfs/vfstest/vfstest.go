@@ -159,6 +159,7 @@ func (t *T) read(f vfs.File, off uint64, n int) []byte {
 		if sum != d.N {
 			t.Fatalf("read says %d bytes and has %d", d.N, sum)
 		}
+		t.holes(off, got, sum, d.Holes)
 		if d.Release != nil {
 			d.Release()
 		}
@@ -170,6 +171,23 @@ func (t *T) read(f vfs.File, off uint64, n int) []byte {
 		}
 	}
 	return got
+}
+
+// holes fails the test if the holes that a read shows are not in order and apart in
+// its last n bytes, or are not zeros; got is what was read from off on.
+func (t *T) holes(off uint64, got []byte, n int, holes []vfs.Hole) {
+	t.Helper()
+	end := off + uint64(len(got))
+	at := end - uint64(n)
+	for i, h := range holes {
+		if h.Len == 0 || h.Off < at || h.Off == at && i > 0 || h.Off > end || h.Len > end-h.Off {
+			t.Fatalf("hole %+v of a read up to %d, behind %d", h, end, at)
+		}
+		at = h.Off + h.Len
+		if p := got[h.Off-off : at-off]; bytes.Count(p, []byte{0}) != len(p) {
+			t.Fatalf("hole %+v is not zeros", h)
+		}
+	}
 }
 
 // content fails the test if f does not have exactly want.

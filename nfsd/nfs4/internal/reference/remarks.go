@@ -19,6 +19,7 @@ var remarks = map[proto.Op]string{
 	proto.OpPutpubfh:         "the root",
 	proto.OpPutrootfh:        "the directory that lists the volumes",
 	proto.OpReaddir:          "cookies stay good for ever, on all nodes",
+	proto.OpReadPlus:         "holes of 32 KiB and more; they end where the request does",
 	proto.OpRename:           "within a volume; else EXDEV, and mv copies",
 	proto.OpSecinfo:          "AUTH_SYS",
 	proto.OpSecinfoNoName:    "AUTH_SYS",
@@ -46,7 +47,6 @@ var remarks = map[proto.Op]string{
 	proto.OpIOAdvise:         "Linux never sends it",
 	proto.OpOffloadCancel:    "no copy goes on after its answer",
 	proto.OpOffloadStatus:    "no copy goes on after its answer",
-	proto.OpReadPlus:         "Linux from 6.6 on asks once, and then uses READ",
 	proto.OpWriteSame:        "Linux never sends it",
 }
 

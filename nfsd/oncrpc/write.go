@@ -1,6 +1,10 @@
 package oncrpc
 
-import "github.com/hawserfs/hawser/nfsd/xdr"
+import (
+	"runtime"
+
+	"github.com/hawserfs/hawser/nfsd/xdr"
+)
 
 // send writes a message, now or, if another is being written, by whoever
 // writes that. The encoder, and the exchange, are no longer the caller's. It
@@ -19,6 +23,12 @@ func (c *Conn) send(x *exchange, enc *xdr.Encoder) bool {
 	c.s.unsent.Add(int64(o.size))
 	if !c.writing {
 		c.writing = true
+		if c.inflight > 1 {
+			// Replies that are about to be ready go out with this one, in one system call.
+			c.mu.Unlock()
+			runtime.Gosched()
+			c.mu.Lock()
+		}
 		c.flush()
 		c.writing = false
 		c.room.Broadcast() // for drain

@@ -24,12 +24,19 @@ build:
 run: build
 	@exec $(BIN)/hawser dev --dir $(BIN)/dev
 
+# How long the simulator runs beside the other tests, on what they leave of a processor.
+SIM ?= 10m
+
 ## test: install what the tests need, and run them all, kernel clients included
 test: packages
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v -e /tools/systest -e /tools/sim)
-	$(GO) test -timeout 10m ./tools/sim
-	$(GO) test -count=1 -timeout 10m -run '^TestScale' -v ./nfsd ./vfs ./cluster/fsm/volume
-	$(GO) test -count=1 -timeout 60m -v ./tools/systest
+	@$(GO) test -c -o $(BIN)/sim.test ./tools/sim
+	@(cd tools/sim && HAWSER_SIM=$(SIM) GOMAXPROCS=1 exec nice -n 19 $(BIN)/sim.test -test.run TestWorlds -test.timeout 2h) >$(BIN)/sim.log 2>&1 & sim=$$!; \
+	trap 'kill $$sim 2>/dev/null' EXIT; set -ex; \
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v -e /tools/systest -e /tools/sim); \
+	$(GO) test -timeout 10m ./tools/sim; \
+	$(GO) test -count=1 -timeout 10m -run '^TestScale' -v ./nfsd ./vfs ./cluster/fsm/volume; \
+	$(GO) test -count=1 -timeout 60m -parallel 2 -v ./tools/systest; \
+	set +e; wait $$sim; status=$$?; cat $(BIN)/sim.log; exit $$status
 
 ## test-short: the tests that need no root and no kernel client
 test-short:
@@ -58,7 +65,7 @@ soak: packages
 	HAWSER_SIM=$(SOAK) $(GO) test -count=1 -timeout 24h -run 'TestWorlds' -v ./tools/sim
 	HAWSER_LIN=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/lin
 	HAWSER_SEEDS=2000 $(GO) test -count=1 -timeout 24h -run Crash ./datastore/segment
-	$(GO) test -count=3 -timeout 24h -v -run 'Death|PowerCut' ./tools/systest
+	HAWSER_SOAK=1 $(GO) test -count=3 -timeout 24h -v -run 'Death|PowerCut|Failover' ./tools/systest
 
 ## bench: run the benchmarks
 bench:

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +15,12 @@ import (
 
 // A fakeKernel has one interface, and drops addresses as the real one does.
 type fakeKernel struct {
-	others  []linkAddr // given by somebody else
+	others []linkAddr // given by somebody else
+	fail   error
+
+	mu      sync.Mutex // that a bubble's sleep is over orders nothing
 	expires map[netip.Prefix]time.Time
 	sent    []string
-	fail    error
 }
 
 func newFake(others ...string) *fakeKernel {
@@ -29,6 +33,8 @@ func newFake(others ...string) *fakeKernel {
 
 func (k *fakeKernel) links() ([]link, error) {
 	l := link{index: 2, name: "eth0", up: true, ethernet: true, mac: mac, addrs: slices.Clone(k.others)}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for p, end := range k.expires {
 		if left := time.Until(end); left > 0 {
 			l.addrs = append(l.addrs, linkAddr{p, left})
@@ -39,30 +45,55 @@ func (k *fakeKernel) links() ([]link, error) {
 
 func (k *fakeKernel) put(_ link, p netip.Prefix, lifetime time.Duration) error {
 	if k.fail == nil {
-		k.expires[p] = time.Now().Add(lifetime)
+		k.stay(p.String(), lifetime)
 	}
 	return k.fail
 }
 
+// stay has the kernel keep an address for a while from now.
+func (k *fakeKernel) stay(p string, lifetime time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expires[netip.MustParsePrefix(p)] = time.Now().Add(lifetime)
+}
+
 func (k *fakeKernel) remove(_ link, p netip.Prefix) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	delete(k.expires, p)
 	return nil
 }
 
 func (k *fakeKernel) send(_ link, etherType uint16, _ [6]byte, _ []byte) error {
-	k.sent = append(k.sent, fmt.Sprintf("%04x", etherType))
+	k.tell(fmt.Sprintf("%04x", etherType))
 	return nil
 }
 
 func (k *fakeKernel) sendIP(to netip.Addr, _ []byte) error {
-	k.sent = append(k.sent, to.String())
+	k.tell(to.String())
 	return nil
+}
+
+func (k *fakeKernel) tell(what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sent = append(k.sent, what)
+}
+
+// told says what was sent since it was asked last.
+func (k *fakeKernel) told() (sent []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sent, k.sent = k.sent, nil
+	return sent
 }
 
 func (k *fakeKernel) close() error { return nil }
 
 // has says which addresses of ours the kernel has.
 func (k *fakeKernel) has() (all []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for p, end := range k.expires {
 		if time.Now().Before(end) {
 			all = append(all, p.String())
@@ -95,12 +126,13 @@ func hold(t *testing.T, k *fakeKernel, cfg Config, fn func(h *Holder)) {
 // TestRenew: an address stays while this node may have it, and not much longer;
 // and it is not put on again by itself.
 func TestRenew(t *testing.T) {
-	valid := true
-	var lapsed []netip.Prefix
+	var valid atomic.Bool
+	valid.Store(true)
+	lapsed := make(chan netip.Prefix, 9)
 	k := newFake("10.0.0.11/24")
 	hold(t, k, Config{
-		Valid:  func(a netip.Addr) bool { return valid && a == floating.Addr() },
-		Lapsed: func(p netip.Prefix) { lapsed = append(lapsed, p) },
+		Valid:  func(a netip.Addr) bool { return valid.Load() && a == floating.Addr() },
+		Lapsed: func(p netip.Prefix) { lapsed <- p },
 	}, func(h *Holder) {
 		if err := h.Add(floating); err != nil {
 			t.Fatal(err)
@@ -112,18 +144,20 @@ func TestRenew(t *testing.T) {
 		if got := k.has(); len(got) != 1 || got[0] != "10.0.0.50/32" {
 			t.Fatalf("after a minute the kernel has %s", got)
 		}
-		valid = false
+		valid.Store(false)
 		time.Sleep(3100 * time.Millisecond)
 		if got := k.has(); got != nil {
 			t.Errorf("the kernel still has %s", got)
 		}
-		valid = true
+		valid.Store(true)
 		time.Sleep(time.Minute)
 		if got := k.has(); got != nil || len(h.Held()) != 0 {
 			t.Errorf("the kernel has %s again, held %v, without Add", got, h.Held())
 		}
-		if len(lapsed) != 1 || lapsed[0] != floating {
-			t.Errorf("lapsed: %v", lapsed)
+		if len(lapsed) != 1 {
+			t.Errorf("%d lapsed", len(lapsed))
+		} else if p := <-lapsed; p != floating {
+			t.Errorf("lapsed: %v", p)
 		}
 		if err := h.Add(floating); err != nil || len(k.has()) != 1 {
 			t.Errorf("added anew: %v, %s", err, k.has())
@@ -133,16 +167,17 @@ func TestRenew(t *testing.T) {
 
 // TestShortDoubt: a node that is sure again in time keeps its address.
 func TestShortDoubt(t *testing.T) {
-	valid := true
+	var valid atomic.Bool
+	valid.Store(true)
 	k := newFake("10.0.0.11/24")
-	hold(t, k, Config{Valid: func(netip.Addr) bool { return valid }}, func(h *Holder) {
+	hold(t, k, Config{Valid: func(netip.Addr) bool { return valid.Load() }}, func(h *Holder) {
 		if err := h.Add(floating); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
-		valid = false
+		valid.Store(false)
 		time.Sleep(1900 * time.Millisecond)
-		valid = true
+		valid.Store(true)
 		time.Sleep(10 * time.Second)
 		if got := k.has(); len(got) != 1 {
 			t.Errorf("the kernel has %s", got)
@@ -158,7 +193,7 @@ func TestLate(t *testing.T) {
 		if err := h.Add(floating); err != nil {
 			t.Fatal(err)
 		}
-		k.expires[netip.MustParsePrefix("10.0.0.50/32")] = time.Now().Add(2 * time.Second)
+		k.stay("10.0.0.50/32", 2*time.Second)
 		if lapsed := h.renew(time.Now().Add(3 * time.Second)); len(lapsed) != 1 {
 			t.Errorf("lapsed %v", lapsed)
 		}
@@ -195,7 +230,7 @@ func TestStale(t *testing.T) {
 	k := newFake("10.0.0.11/24")
 	hold(t, k, Config{}, func(h *Holder) {
 		for _, p := range []string{"10.0.0.50/24", "10.0.0.51/32", "10.0.0.52/32"} {
-			k.expires[netip.MustParsePrefix(p)] = time.Now().Add(2 * time.Second)
+			k.stay(p, 2*time.Second)
 		}
 		if err := h.Add(floating); err != nil {
 			t.Fatal(err)
@@ -227,31 +262,29 @@ func TestTelling(t *testing.T) {
 		h.Announce(floating)
 		h.Tickle(local, remotes)
 		time.Sleep(10 * time.Second)
-		if k.sent != nil {
-			t.Fatalf("told of an address that is not held: %s", k.sent)
+		if got := k.told(); got != nil {
+			t.Fatalf("told of an address that is not held: %s", got)
 		}
 		if err := errors.Join(h.Add(floating), h.Add(v6)); err != nil {
 			t.Fatal(err)
 		}
 		h.Announce(v6)
 		time.Sleep(10 * time.Second)
-		if got := fmt.Sprint(k.sent); got != "[86dd 86dd 86dd 86dd 86dd]" {
+		if got := fmt.Sprint(k.told()); got != "[86dd 86dd 86dd 86dd 86dd]" {
 			t.Errorf("announced with %s", got)
 		}
-		k.sent = nil
 		h.Tickle(local, remotes)
 		time.Sleep(10 * time.Second)
-		if got := fmt.Sprint(k.sent); got != "[10.0.0.9 10.0.0.9 10.0.0.9]" {
+		if got := fmt.Sprint(k.told()); got != "[10.0.0.9 10.0.0.9 10.0.0.9]" {
 			t.Errorf("tickled %s", got)
 		}
-		k.sent = nil
 		h.Announce(floating)
 		time.Sleep(1500 * time.Millisecond)
 		if err := h.Remove(floating); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
-		if got := fmt.Sprint(k.sent); got != "[0806 0806 0806 0806 0806 0806]" {
+		if got := fmt.Sprint(k.told()); got != "[0806 0806 0806 0806 0806 0806]" {
 			t.Errorf("announced with %s", got)
 		}
 	})

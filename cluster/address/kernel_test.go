@@ -168,6 +168,7 @@ func TestTakeover(t *testing.T) {
 	l := newLab(t)
 	for _, p := range []netip.Prefix{netip.MustParsePrefix("10.78.0.50/24"), netip.MustParsePrefix("fd78::50/64")} {
 		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
 			at := netip.AddrPortFrom(p.Addr(), 2049)
 			l.greet(t, "n1", at)
 			l.greet(t, "n2", at)
@@ -216,39 +217,42 @@ func TestTakeover(t *testing.T) {
 func TestKernelDrops(t *testing.T) {
 	l := newLab(t)
 	for _, p := range []netip.Prefix{netip.MustParsePrefix("10.78.0.50/24"), netip.MustParsePrefix("fd78::50/64")} {
-		lapsed := make(chan netip.Prefix, 1)
-		valid := make(chan struct{})
-		h := l.holder(t, "n1", Config{
-			Lifetime: 2 * time.Second,
-			Valid: func(netip.Addr) bool {
-				select {
-				case <-valid:
-					return false
-				default:
-					return true
-				}
-			},
-			Lapsed: func(p netip.Prefix) { lapsed <- p },
-		})
-		if err := h.Add(p); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second)
-		if !l.has(t, "n1", p) {
-			t.Errorf("%s is gone, though it was renewed", p)
-		}
-		close(valid)
-		began := time.Now()
-		for l.has(t, "n1", p) {
-			if time.Since(began) > 5*time.Second {
-				t.Fatalf("%s is still there", p)
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			lapsed := make(chan netip.Prefix, 1)
+			valid := make(chan struct{})
+			h := l.holder(t, "n1", Config{
+				Lifetime: 2 * time.Second,
+				Valid: func(netip.Addr) bool {
+					select {
+					case <-valid:
+						return false
+					default:
+						return true
+					}
+				},
+				Lapsed: func(p netip.Prefix) { lapsed <- p },
+			})
+			if err := h.Add(p); err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Logf("%s has gone after %v", p, time.Since(began))
-		if got := <-lapsed; got != p {
-			t.Errorf("lapsed: %s", got)
-		}
+			time.Sleep(3 * time.Second)
+			if !l.has(t, "n1", p) {
+				t.Errorf("%s is gone, though it was renewed", p)
+			}
+			close(valid)
+			began := time.Now()
+			for l.has(t, "n1", p) {
+				if time.Since(began) > 5*time.Second {
+					t.Fatalf("%s is still there", p)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("%s has gone after %v", p, time.Since(began))
+			if got := <-lapsed; got != p {
+				t.Errorf("lapsed: %s", got)
+			}
+		})
 	}
 }
 

@@ -159,7 +159,8 @@ func TestCreateSessionArguments(t *testing.T) {
 		{"AUTH_NONE", 0, callbacks(oncrpc.AuthNone), proto.OK},
 		{"AUTH_SYS", 0, callbacks(oncrpc.AuthSysF), proto.OK},
 		{"two", 1, callbacks(oncrpc.AuthSysF, oncrpc.AuthNone), proto.OK},
-		{"a context that is not there", 0, callbacks(oncrpc.AuthSysF, oncrpc.RPCSecGSS), proto.ErrNoent},
+		{"a context that is not there", 0, callbacks(oncrpc.RPCSecGSS), proto.ErrNoent},
+		{"a context that is not there, and what can be used", 0, callbacks(oncrpc.RPCSecGSS, oncrpc.AuthSysF), proto.OK},
 		{"unknown flavor", 0, callbacks(oncrpc.Flavor(2)), proto.ErrBadxdr},
 		{"two queue depths", 2, callbacks(), proto.ErrBadxdr},
 	} {

@@ -10,6 +10,9 @@ import (
 // channel include (RFC 8881 §18.36.3).
 const rpcHeader = 24
 
+// sequenceResult is the size of SEQUENCE's result after its status, in bytes.
+const sequenceResult = 16 + 5*4
+
 // sequence executes SEQUENCE as the first operation (RFC 8881 §18.46). again: the
 // request is a retry, and the reply to it has been encoded, whole.
 func (c *compound) sequence() (st proto.Status, again bool) {
@@ -24,7 +27,7 @@ func (c *compound) sequence() (st proto.Status, again bool) {
 	if c.d.Err() != nil {
 		st = proto.ErrBadxdr
 	} else {
-		st, again = c.begin(&id, slot, seq)
+		st, again = c.begin(&id, slot, seq, cache)
 	}
 	if again {
 		return st, true
@@ -37,7 +40,7 @@ func (c *compound) sequence() (st proto.Status, again bool) {
 	c.client = s.Client
 	c.limit = int(s.Fore.MaxResponse) - rpcHeader
 	if c.cache = cache; cache {
-		c.limit = min(c.limit, max(int(s.Fore.MaxCached), smallReply))
+		c.limit = min(c.limit, int(s.Fore.MaxCached)-rpcHeader)
 	}
 	high := s.HighestSlot()
 	c.e.FixedOpaque(id[:])
@@ -51,7 +54,7 @@ func (c *compound) sequence() (st proto.Status, again bool) {
 
 // begin takes up the request on its slot, waiting while the slot is busy with
 // the same request or the one before.
-func (c *compound) begin(id *state.SessionID, slot, seq uint32) (proto.Status, bool) {
+func (c *compound) begin(id *state.SessionID, slot, seq uint32, cache bool) (proto.Status, bool) {
 	s := c.p.state.Session(id)
 	switch {
 	case s == nil:
@@ -60,6 +63,13 @@ func (c *compound) begin(id *state.SessionID, slot, seq uint32) (proto.Status, b
 		return proto.ErrTooManyOps, false
 	case c.d.Offset()+c.d.Remaining() > int(s.Fore.MaxRequest):
 		return proto.ErrReqTooBig, false
+	}
+	// Its own result has to fit, or the slot stays as it is (RFC 8881 §18.46.3).
+	switch size := rpcHeader + c.e.Len() + sequenceResult; {
+	case size > int(s.Fore.MaxResponse):
+		return proto.ErrRepTooBig, false
+	case cache && size > int(s.Fore.MaxCached):
+		return proto.ErrRepTooBigToCache, false
 	}
 	print := state.Fingerprint{UID: c.req.Cred().UID, Ops: c.ops}
 	for {

@@ -153,32 +153,40 @@ func encodeChannel(e *xdr.Encoder, a *state.ChannelAttrs) {
 	e.Uint32(0) // no ca_rdma_ird
 }
 
-// callbackSec takes the callback_sec_parms4 of CREATE_SESSION or BACKCHANNEL_CTL, and
-// returns the first that can be used. gss: one names an RPCSEC_GSS context.
-func callbackSec(d *xdr.Decoder) (cred state.CallbackCred, gss bool) {
+// A callbackSecurity is what a client offers callbacks to be sent with.
+type callbackSecurity struct {
+	cred  state.CallbackCred // the first that can be used
+	plain bool               // there is one that can be used
+	gss   bool               // one names an RPCSEC_GSS context
+}
+
+// callbackSec takes the callback_sec_parms4 of CREATE_SESSION or BACKCHANNEL_CTL.
+func callbackSec(d *xdr.Decoder) (s callbackSecurity) {
 	for range d.Count(16, 4) {
 		switch oncrpc.Flavor(d.Uint32()) {
 		case oncrpc.AuthNone:
+			s.plain = true
 		case oncrpc.AuthSysF:
+			s.plain = true
 			d.Uint32()
 			machine := d.Opaque(255)
 			uid, gid := d.Uint32(), d.Uint32()
 			for range d.Count(oncrpc.MaxGroups, 4) {
 				d.Uint32()
 			}
-			if !cred.Sys && d.Err() == nil {
-				cred = state.CallbackCred{Sys: true, UID: uid, GID: gid, Machine: string(machine)}
+			if !s.cred.Sys && d.Err() == nil {
+				s.cred = state.CallbackCred{Sys: true, UID: uid, GID: gid, Machine: string(machine)}
 			}
 		case oncrpc.RPCSecGSS:
 			d.Uint32()
 			d.Opaque(proto.OpaqueLimit)
 			d.Opaque(proto.OpaqueLimit)
-			gss = true
+			s.gss = true
 		default:
 			d.Fail(xdr.ErrLong)
 		}
 	}
-	return cred, gss
+	return s
 }
 
 // createSession is CREATE_SESSION (RFC 8881 §18.36).
@@ -190,14 +198,14 @@ func (c *compound) createSession() proto.Status {
 	a.Fore = decodeChannel(c.d)
 	a.Back = decodeChannel(c.d)
 	a.CBProgram = c.d.Uint32()
-	var gss bool
-	a.CBCred, gss = callbackSec(c.d)
+	sec := callbackSec(c.d)
 	switch {
 	case c.d.Err() != nil:
 		return proto.ErrBadxdr
-	case gss:
-		return proto.ErrNoent // there are no RPCSEC_GSS contexts here
+	case sec.gss && !sec.plain:
+		return proto.ErrNoent // there are no RPCSEC_GSS contexts here, and nothing else to use
 	}
+	a.CBCred = sec.cred
 	a.Principal = c.principal()
 	ctx := c.call.Context()
 	old := c.p.state.Superseded(a)
@@ -281,14 +289,14 @@ func (c *compound) bindConnToSession() proto.Status {
 // backchannelCtl is BACKCHANNEL_CTL (RFC 8881 §18.33).
 func (c *compound) backchannelCtl() proto.Status {
 	program := c.d.Uint32()
-	cred, gss := callbackSec(c.d)
+	sec := callbackSec(c.d)
 	switch {
 	case c.d.Err() != nil:
 		return proto.ErrBadxdr
-	case gss:
-		return proto.ErrNoent
+	case sec.gss:
+		return proto.ErrNoent // as it must be here, whatever else is offered (RFC 8881 §18.33.3)
 	}
-	c.p.state.SetCallback(c.session, program, cred)
+	c.p.state.SetCallback(c.session, program, sec.cred)
 	return c.p.record(c.call.Context(), c.client.ID)
 }
 

@@ -342,6 +342,22 @@ func TestReplyTooBig(t *testing.T) {
 	}
 }
 
+// Not even SEQUENCE's own result may be larger than what is to be cached; its slot is
+// not used up (RFC 8881 §18.46.3).
+func TestSequenceTooBigToCache(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.mount(r.dial(), "a", 1)
+	d := s.compound(createSession(s.clientID, 2, fore{size: 400, cached: 10, ops: 8, slots: 8})).ok(proto.OpCreateSession)
+	copy(s.id[:], d.FixedOpaque(16))
+	s.cache = true
+	s.compound(s.sequence(0, 1)).is(proto.ErrRepTooBigToCache)
+	s.cache = false
+	s.compound(s.sequence(0, 1), simple(proto.OpPutrootfh)).is(proto.OK)
+	large := simple(proto.OpGetfh)
+	s.compound(s.sequence(0, 2), simple(proto.OpPutrootfh), large, large, large, large, large, large).is(proto.ErrRepTooBig)
+	s.compound(s.sequence(0, 3), simple(proto.OpPutrootfh), named(proto.OpLookup, string(make([]byte, 400)))).is(proto.ErrReqTooBig)
+}
+
 func mkdir(name string) op {
 	return func(e *xdr.Encoder) {
 		e.Uint32(uint32(proto.OpCreate))

@@ -121,3 +121,34 @@ func TestCreateSessionGrants(t *testing.T) {
 		}
 	}
 }
+
+// A channel on which nothing could be sent is refused; a back channel that is not
+// asked for needs no size (RFC 8881 §18.36.3).
+func TestCreateSessionTooSmall(t *testing.T) {
+	const back = proto.CreateSessionFlagConnBackChan
+	with := func(request, response, ops uint32) ChannelAttrs {
+		return ChannelAttrs{MaxRequest: request, MaxResponse: response, MaxOps: ops, MaxRequests: 1}
+	}
+	for _, k := range []struct {
+		name       string
+		flags      uint32
+		fore, back ChannelAttrs
+		want       proto.Status
+	}{
+		{"small", back, with(400, 400, 2), with(400, 400, 2), proto.OK},
+		{"request", 0, with(100, 400, 2), ChannelAttrs{}, proto.ErrToosmall},
+		{"reply", 0, with(400, 100, 2), ChannelAttrs{}, proto.ErrToosmall},
+		{"no callbacks", 0, with(400, 400, 2), ChannelAttrs{}, proto.OK},
+		{"callbacks without a size", back, with(400, 400, 2), ChannelAttrs{}, proto.ErrToosmall},
+		{"callback", 0, with(400, 400, 2), with(10, 400, 2), proto.ErrToosmall},
+		{"callback's reply", 0, with(400, 400, 2), with(400, 10, 2), proto.ErrToosmall},
+		{"CB_SEQUENCE and nothing more", back, with(400, 400, 2), with(400, 400, 1), proto.ErrToosmall},
+	} {
+		m := newManager()
+		x, _, _ := m.ExchangeID(0, ExchangeArgs{Owner: []byte("a")})
+		a := CreateSessionArgs{ClientID: x.ClientID, Sequence: 1, Flags: k.flags, Fore: k.fore, Back: k.back}
+		if r, _ := m.CreateSession(0, a); r.Status != k.want {
+			t.Errorf("%s: %v, want %v", k.name, r.Status, k.want)
+		}
+	}
+}

@@ -20,8 +20,13 @@ type ChannelAttrs struct {
 }
 
 // minChannelSize is the largest request and reply that a usable channel has at
-// the least, in bytes.
-const minChannelSize = 1024
+// the least, in bytes: there is room for a credential and a SEQUENCE or CB_SEQUENCE
+// with an operation.
+const minChannelSize = 256
+
+// minCallbackOps is how many operations a usable back channel takes: a CB_SEQUENCE
+// and another.
+const minCallbackOps = 2
 
 // A Session is a session (RFC 8881 §2.10).
 type Session struct {
@@ -176,6 +181,10 @@ func (m *Manager) negotiate(c *Client, a *CreateSessionArgs, r *CreateSessionRes
 	}
 	if f.MaxOps == 0 || f.MaxRequests == 0 {
 		return proto.ErrInval
+	}
+	if b := &a.Back; (*b != ChannelAttrs{} || a.Flags&proto.CreateSessionFlagConnBackChan != 0) &&
+		(b.MaxRequest < minChannelSize || b.MaxResponse < minChannelSize || b.MaxOps < minCallbackOps) {
+		return proto.ErrToosmall // no callback could be sent (RFC 8881 §18.36.3)
 	}
 	if len(c.sessions) >= m.cfg.MaxSessions {
 		return proto.ErrNospc

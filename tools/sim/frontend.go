@@ -120,12 +120,19 @@ func (fe *frontEnd) use(ino cluster.Ino) func() {
 // that went and has not been fenced.
 func (fe *frontEnd) open(t *task, ino cluster.Ino) (stays func() bool) {
 	s := fe.writer.Current()
+	// As of now: what went before the writer was there is not kept for it.
+	fe.n.replica.waitApplied(t, fe.w.readIndex(t, fe.n))
 	a, ok := fe.n.replica.view.Inode(ino)
 	if fe.w.oneIn(10) {
 		t.sleep(fe.w.between(time.Millisecond, 4*time.Second))
 	}
 	return func() bool {
-		return ok && a.Nlink > 0 && s != nil && !fe.w.rules.writers[s.ID()].fenced
+		if !ok || a.Nlink == 0 || s == nil || fe.w.rules.writers[s.ID()].fenced {
+			return false
+		}
+		// Who fenced it may not have heard that it is done.
+		w, known := fe.n.replica.m.Writer(s.ID())
+		return known && !w.Fenced
 	}
 }
 

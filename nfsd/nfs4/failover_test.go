@@ -363,18 +363,35 @@ func runWork(t *testing.T, dies func(int) bool, cut int32, done bool) {
 }
 
 // There is no grace period: nothing is refused because others may reclaim. What a
-// client holds already, it may reclaim, and nothing else (RFC 8881 §8.4.2).
+// taken-over client holds already, it may reclaim until it says that it is done, and
+// nothing else (RFC 8881 §8.4.2 and §18.51.3).
 func TestReclaim(t *testing.T) {
-	reg := newRegistry()
-	r := newRig(t, reg.with)
-	s, n := r.newSession("a"), r.mount(r.dial(), "b", 1)
+	w := newWorld(t)
+	done := w.r.newSession("done")                                       // has sent RECLAIM_COMPLETE
+	s, n := w.r.mount(w.r.dial(), "a", 1), w.r.mount(w.r.dial(), "b", 1) // Trap 3: these have not
 	root := s.root()
 	o := s.mustOpen(root, openHow{create: true, name: "f", owner: "o"})
-	if _, st := s.lock(o.fh, lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "p", sid: o.sid}); st != proto.OK {
+	lock := lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "p", sid: o.sid}
+	if _, st := s.lock(o.fh, lock); st != proto.OK {
 		t.Fatal(st)
 	}
-	// Trap 3: b has not sent RECLAIM_COMPLETE.
 	theirs := n.mustOpen(root, openHow{name: "f", owner: "o"})
+	his := done.mustOpen(root, openHow{name: "f", owner: "o"})
+	claim := openHow{owner: "o", access: proto.ShareAccessBoth, claim: proto.ClaimPrevious}
+	refused := func(when string, s *sess, sid state.Stateid) {
+		t.Helper()
+		if _, st := s.tryOpen(o.fh, claim); st != proto.ErrNoGrace {
+			t.Errorf("%s: OPEN: %v", when, st)
+		}
+		l := lock
+		l.reclaim, l.sid = true, state.Stateid{Other: sid.Other}
+		if _, st := s.lock(o.fh, l); st != proto.ErrNoGrace {
+			t.Errorf("%s: LOCK: %v", when, st)
+		}
+	}
+	refused("without a take-over", s, o.sid)
+	w.takeover(s, n, done)
+	refused("after RECLAIM_COMPLETE", done, his.sid)
 	for _, k := range []struct {
 		name string
 		s    *sess
@@ -415,5 +432,6 @@ func TestReclaim(t *testing.T) {
 			t.Errorf("lock of %s: %v, want %v", k.name, st, k.want)
 		}
 	}
-	s.do(reclaimComplete()).is(proto.ErrCompleteAlready)
+	s.do(reclaimComplete()).is(proto.OK)
+	refused("after its RECLAIM_COMPLETE", s, o.sid)
 }

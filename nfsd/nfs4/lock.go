@@ -100,6 +100,9 @@ func (c *compound) lock() proto.Status {
 			return st
 		}
 	}
+	if reclaim && !c.p.state.MayReclaim(c.client, c.p.cfg.Now()) {
+		return proto.ErrNoGrace
+	}
 	la.Digest = c.p.digest(c.client.Owner, string(owner))
 	l, st := c.lockState(&la, fresh)
 	if c.learn(&st, la.Open, c.cur) {

@@ -92,6 +92,9 @@ func (c *compound) open() proto.Status {
 	if st := c.decodeOpen(&a); st != proto.OK {
 		return st
 	}
+	if a.claim == proto.ClaimPrevious && !c.p.state.MayReclaim(c.client, c.p.cfg.Now()) {
+		return proto.ErrNoGrace
+	}
 	c.req.Fresh() // who opens a file sees what was there when another closed it
 	file, attr, change, set, st := c.find(&a)
 	if st != proto.OK {

@@ -35,8 +35,9 @@ type Client struct {
 	recorded     uint64 // up to which of them it has been recorded
 	replaces     uint64 // the client whose record goes with the next one
 
-	loaded  bool         // taken over: it may hold what is not known here yet
-	renewed atomic.Int64 // cluster.Time of the last sign of life
+	loaded   bool         // taken over: it may hold what is not known here yet
+	loadedAt cluster.Time // if loaded
+	renewed  atomic.Int64 // cluster.Time of the last sign of life
 
 	mu    sync.Mutex
 	dead  bool
@@ -105,6 +106,19 @@ func (m *Manager) ClientOf(sid Stateid) *Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.slots[otherSlot(sid.Other)]
+}
+
+// LoadedClients returns the ids of the clients that were taken over.
+func (m *Manager) LoadedClients() []uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ids []uint64
+	for id, c := range m.clients {
+		if c.loaded {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Gone is a client whose state has been dropped. The caller has to do to the file

@@ -214,6 +214,7 @@ func (m *Manager) load(now cluster.Time, r vfs.ClientRecord) error {
 			return err
 		}
 	}
+	c.loadedAt = now
 	c.Renew(now)
 	m.insert(c)
 	m.nextSlot = max(m.nextSlot, c.Slot)

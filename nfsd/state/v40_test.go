@@ -111,6 +111,26 @@ func TestRecord40(t *testing.T) {
 	}
 }
 
+// TestReclaim40 lets a client of NFSv4.0, which does not say when it is done, reclaim
+// within a lease of a take-over (RFC 7530 §9.6.2).
+func TestReclaim40(t *testing.T) {
+	m := newManager()
+	m.cfg.Extend = ExtendV40
+	c := client40(t, m, "a")
+	if m.MayReclaim(c, 0) {
+		t.Error("without a take-over")
+	}
+	r, _ := m.Record(c.ID)
+	n := New(m.cfg)
+	if err := n.Load(5*second, []vfs.ClientRecord{{ID: r.ID, Record: r.Bytes}}); err != nil {
+		t.Fatal(err)
+	}
+	c = n.Client(c.ID)
+	if !n.MayReclaim(c, 15*second) || n.MayReclaim(c, 15*second+1) {
+		t.Error("not within a lease, or after it")
+	}
+}
+
 // TestIDsThatAreGone tells ids that were given from others.
 func TestIDsThatAreGone(t *testing.T) {
 	m := newManager()

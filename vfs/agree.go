@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hawserfs/hawser/cluster"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
 )
 
 // again makes the error of an operation that the group did not answer.
@@ -97,10 +98,24 @@ func (m *mount) inode(r *Request, f File) (Attr, error) {
 			a, ok = m.peek(f)
 		}
 	}
-	if !ok {
+	if !ok || a.Nlink == 0 && !m.open(&a) {
 		return Attr{}, cluster.ESTALE
 	}
 	return a, nil
+}
+
+// open reports whether a file without a name is there for its clients still: it
+// is open here, an open of it is recorded, or a front-end that is gone may have
+// had it open. If not, it is about to be freed.
+func (m *mount) open(a *Attr) bool {
+	open := a.Type != cluster.TypeRegular || m.opens.has(a.Ino)
+	if !open {
+		m.View.States(a.Ino, func(st *volume.State) bool {
+			open = !m.drops.has(a.Ino, st.Other)
+			return !open
+		})
+	}
+	return open || m.View.HeldOver(a.Ino)
 }
 
 // attr is inode, or what r's own last command left behind.

@@ -35,6 +35,7 @@ func (s *System) Create(r *Request, dir File, name string, args CreateArgs) (Cre
 			return Created{}, err
 		}
 	}
+	m.beforeShare(r, args.Open)
 	gen := uint32(s.cfg.Nonce())
 	body, err = c.propose(volume.Create{
 		Cred: r.cred, Dir: dir.Ino, Name: name, Type: args.Type, How: volume.CreateHow(args.How),

@@ -87,6 +87,22 @@ func (t *openTable) add(ino Ino) (released, first bool) {
 	return false, t.open[ino] == 1
 }
 
+// readd counts one more open of a file that is being let go, which is recorded,
+// and reports whether it is the first.
+func (t *openTable) readd(ino Ino) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open[ino]++
+	return t.open[ino] == 1
+}
+
+// has reports whether the file is open here.
+func (t *openTable) has(ino Ino) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open[ino] > 0
+}
+
 // remove ends one open, and reports whether it was the last.
 func (t *openTable) remove(ino Ino) (last bool) {
 	t.mu.Lock()
@@ -116,7 +132,17 @@ func (s *System) Open(r *Request, f File) error {
 	// Counted first: if the last name goes meanwhile, the event finds it open.
 	released, first := m.opens.add(f.Ino)
 	if released {
-		return cluster.ESTALE
+		// An open that was recorded as the file was created keeps it, although
+		// its name was removed before it was counted here.
+		recorded := false
+		m.View.States(f.Ino, func(s *volume.State) bool {
+			recorded = s.Kind == volume.StateOpen
+			return !recorded
+		})
+		if !recorded {
+			return cluster.ESTALE
+		}
+		first = m.opens.readd(f.Ino)
 	}
 	a, err := m.attr(r, f)
 	if err == nil {

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -45,8 +46,17 @@ func (s *System) PutState(r *Request, f File, st State) error {
 		return err
 	}
 	c.m.drops.remove(f.Ino, st.Other)
+	c.m.beforeShare(r, &st)
 	_, err = c.propose(volume.PutState{Ino: f.Ino, State: *storedState(&st)})
 	return err
+}
+
+// beforeShare has the states dropped that are to be, before one is put that
+// denies something: it must not conflict with what was closed.
+func (m *mount) beforeShare(r *Request, st *State) {
+	if st != nil && st.Deny != 0 {
+		m.dropAll(r.ctx)
+	}
 }
 
 // DropState implements FS.
@@ -112,6 +122,11 @@ func (s *System) Denied(r *Request, f File, self StateID, access uint32) error {
 		return err
 	}
 	if err := m.settleOwn(r); err != nil {
+		return err
+	}
+	// What denies access may have ended, or begun, at another front-end. Whoever
+	// asks reads the attributes, too, so this costs no more rounds.
+	if _, err := m.inode(r, f); err != nil && !errors.Is(err, cluster.ESTALE) {
 		return err
 	}
 	if !m.View.Denying() {

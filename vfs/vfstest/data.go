@@ -18,6 +18,7 @@ var dataTests = map[string]func(*T){
 	"verifier":     testVerifier,
 	"truncate":     testTruncate,
 	"sparse":       testSparse,
+	"copy-states":  testCopyState,
 	"allocate":     testAllocate,
 	"clone":        testClone,
 	"concurrent":   testConcurrent,

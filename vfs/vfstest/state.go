@@ -68,6 +68,20 @@ func testShares(t *T) {
 		t.ok(err)
 	}
 	t.fails(t.FS.PutState(req(Root), t.Dir, share(1, 1, r, 0)), cluster.EISDIR)
+
+	// What was dropped without waiting for it denies nothing, and keeps nobody from denying.
+	f, g := t.file("f"), t.file("g")
+	for i, f := range []vfs.File{f, g} {
+		t.ok(t.FS.PutState(req(Root), f, share(1, 1, rw, 0)))
+		t.ok(t.FS.DropState(req(Root), f, vfs.StateID{1}, false))
+		if i == 0 {
+			t.result("put after a drop", t.FS.PutState(req(Root), f, share(2, 2, r, rw)), cluster.OK)
+			continue
+		}
+		open := share(2, 2, r, rw)
+		_, err := t.FS.Create(req(Root), t.Dir, "g", vfs.CreateArgs{Type: cluster.TypeRegular, Open: &open})
+		t.result("create after a drop", err, cluster.OK)
+	}
 }
 
 // testStates: what is put is there until it is dropped, by name or with its

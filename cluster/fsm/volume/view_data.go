@@ -132,6 +132,21 @@ func (v View) Unlinked(fn func(u Unlinked) bool) {
 // of it is recorded, or a front-end may have it open.
 func (v View) Held(ino cluster.Ino) bool { return isHeld(v.Reader, ino) }
 
+// HeldOver reports whether a front-end that is gone may have had an inode without
+// a name open, so that its clients may come with it to another one.
+func (v View) HeldOver(ino cluster.Ino) bool {
+	val, ok := v.Reader.Get(nil, appendUnlinkedKey(nil, unlinkedHeld, ino))
+	if !ok {
+		return false
+	}
+	for _, id := range appendHolders(nil, ino, val) {
+		if w, ok := fsm.LoadWriter(v.Reader, id); ok && w.Fenced {
+			return true
+		}
+	}
+	return false
+}
+
 // Reapable reports whether a Reap of time now would find anything to do: an
 // inode that can be reaped, or one whose holders are gone.
 func (v View) Reapable(now cluster.Time) bool {

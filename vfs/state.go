@@ -12,6 +12,7 @@ type StateKind uint8
 const (
 	StateOpen StateKind = iota
 	StateLock
+	StateCopy // a copy that goes on after its answer (RFC 7862 §4.8); Owner says what of
 )
 
 // A State is a stateid that outlives its front-end. Share reservations are

@@ -313,24 +313,9 @@ func (f *File) Clone(ctx context.Context, off uint64, src *File, srcOff, n uint6
 // Copy copies n bytes (0: all to the end) of src at srcOff to f at off, in one
 // synchronous COPY, and returns how many were copied.
 func (f *File) Copy(ctx context.Context, off uint64, src *File, srcOff, n uint64) (copied uint64, err error) {
-	err = f.with(func(s Stateid) error {
-		ops := NewCompound().PutFH(src.fh).Plain(proto.OpSavefh).PutFH(f.fh)
-		e := ops.Op(proto.OpCopy)
-		putStateid(e, src.Stateid())
-		putStateid(e, s)
-		e.Uint64(srcOff)
-		e.Uint64(off)
-		e.Uint64(n)
-		e.Bool(true) // consecutive
-		e.Bool(true) // synchronous
-		e.Uint32(0)  // from this server
-		return f.c.one(ctx, ops, func(d *xdr.Decoder) error {
-			if d.Count(1, 16) != 0 {
-				return fmt.Errorf("nfs: a synchronous COPY was answered as an asynchronous one")
-			}
-			copied = d.Uint64()
-			return nil
-		}, proto.OpPutfh, proto.OpSavefh, proto.OpPutfh, proto.OpCopy)
-	})
-	return copied, err
+	c, err := f.CopyRange(ctx, off, src, srcOff, n, true)
+	if err == nil && c.Copy != nil {
+		err = fmt.Errorf("nfs: a synchronous COPY was answered as an asynchronous one")
+	}
+	return c.Count, err
 }

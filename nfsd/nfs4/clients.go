@@ -53,6 +53,9 @@ func (p *Program) Run(ctx context.Context) {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	waiting.Go(func() { p.notifyLocks(ctx) })
+	p.copies.open(ctx)
+	defer p.copies.close()
+	waiting.Go(func() { p.resumeCopies(ctx) })
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {

@@ -124,6 +124,7 @@ type Program struct {
 	door  door
 
 	waiters waiters // for locks
+	copies  copies
 
 	// records orders the writing of one client's record, and files what opens and
 	// closes for one client and file.
@@ -146,6 +147,7 @@ func New(cfg Config) (*Program, error) {
 	p := &Program{cfg: cfg, fs: cfg.FS, log: cfg.Logger, kick: make(chan struct{}, 1)}
 	p.door.init()
 	p.waiters.init()
+	p.copies.init()
 	size := uint32(cfg.MaxIO + overhead)
 	sc := state.Config{
 		Identity: cfg.Identity,

@@ -251,7 +251,7 @@ func TestRanges(t *testing.T) {
 	if !bytes.Equal(content(f.fh, f.sid), content(g.fh, g.sid)) {
 		t.Fatal("CLONE")
 	}
-	for _, c := range []struct{ from, to, n uint64 }{{12288, 0, 4096}, {13, 29999, 10000}, {20000, 1, 0}, {20000, 5, 99999}} {
+	for _, c := range []struct{ from, to, n uint64 }{{12288, 0, 4096}, {13, 29999, 10000}, {20000, 1, 0}, {20000, 5, 9999}} {
 		want := content(g.fh, g.sid)
 		src := content(f.fh, f.sid)[c.from:]
 		if c.n != 0 && c.n < uint64(len(src)) {
@@ -273,6 +273,7 @@ func TestRanges(t *testing.T) {
 		}
 	}
 	s.do(pairOp(proto.OpCopy, 1<<40, 0, 1)...).is(proto.ErrInval)
+	s.do(pairOp(proto.OpCopy, 20000, 5, 99999)...).is(proto.ErrInval)
 }
 
 func TestXattrs(t *testing.T) {

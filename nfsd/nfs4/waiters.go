@@ -10,6 +10,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/nfsd/proto"
+	"github.com/hawserfs/hawser/nfsd/state"
 	"github.com/hawserfs/hawser/nfsd/xdr"
 	"github.com/hawserfs/hawser/vfs"
 )
@@ -187,6 +188,12 @@ func (l *waiters) tick(now cluster.Time) {
 // mayNotify reports whether those who wait for locks are told, as OPEN says with
 // OPEN4_RESULT_MAY_NOTIFY_LOCK (RFC 8881 §18.16.3).
 func (c *compound) mayNotify() bool { return c.minor > 0 && c.p.caller(c.client) != nil }
+
+// willNotify reports whether the client has asked for a back channel: after a take-over it
+// binds a connection to it before long.
+func (c *compound) willNotify() bool {
+	return slices.ContainsFunc(c.p.state.Sessions(c.client), func(s *state.Session) bool { return s.BackAsked })
+}
 
 // await lists the owner of a lock that was denied as waiting for it.
 func (c *compound) await(l vfs.Lock, owner string) {

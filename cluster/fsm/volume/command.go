@@ -263,6 +263,7 @@ type StateID [12]byte
 const (
 	StateOpen uint8 = iota
 	StateLock
+	StateCopy
 )
 
 // The bits of State.Access and Deny (OPEN4_SHARE_ACCESS_*, _DENY_*).

@@ -42,7 +42,7 @@ func decodeStateBody(d *codec.Dec, s *State) {
 
 // valid reports whether s can be meant.
 func (s *State) valid() bool {
-	return s.Kind <= StateLock && s.Access&^3 == 0 && s.Deny&^3 == 0 && len(s.Owner) <= maxOwner
+	return s.Kind <= StateCopy && s.Access&^3 == 0 && s.Deny&^3 == 0 && len(s.Owner) <= maxOwner
 }
 
 // Kind returns KindPutState.

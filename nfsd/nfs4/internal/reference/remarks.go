@@ -8,7 +8,7 @@ var remarks = map[proto.Op]string{
 	proto.OpAllocate:         "makes the file as long as asked; reserves no space",
 	proto.OpClone:            "within a volume, aligned to 4 KiB; shares the data",
 	proto.OpCommit:           "of the whole file, whatever the range",
-	proto.OpCopy:             "within the server, done when it is answered; shares the data where aligned, else copies up to 32 MiB, and the client asks for the rest",
+	proto.OpCopy:             "within the server. Within a volume it shares the data, whatever the range; between volumes it copies: after its answer, if it is 8 MiB or more, the client has a back channel and does not ask for a synchronous copy; else up to 32 MiB, and the client asks for the rest",
 	proto.OpCreateSession:    "each session goes on at whichever node serves the address next; no SESSION4_PERSIST, which is not needed for that",
 	proto.OpDelegreturn:      "BAD_STATEID: there are no delegations",
 	proto.OpExchangeID:       "always answered with SP4_NONE; one server owner for each floating address (or node without), one scope for the cluster",
@@ -45,8 +45,8 @@ var remarks = map[proto.Op]string{
 	proto.OpWantDelegation:   "Linux never sends it",
 	proto.OpCopyNotify:       "for copies between servers: clients read and write instead",
 	proto.OpIOAdvise:         "Linux never sends it",
-	proto.OpOffloadCancel:    "no copy goes on after its answer",
-	proto.OpOffloadStatus:    "no copy goes on after its answer",
+	proto.OpOffloadCancel:    "nothing is copied after its answer",
+	proto.OpOffloadStatus:    "until the client has answered CB_OFFLOAD",
 	proto.OpWriteSame:        "Linux never sends it",
 }
 

@@ -46,7 +46,7 @@ const missing = `
 | ACLs | ` + "`nfs4_getfacl`" + ` and ` + "`nfs4_setfacl`" + `: operation not supported. Modes hold |
 | security labels | all files of a mount have one SELinux context |
 | quotas, snapshots | none |
-| copies between servers, asynchronous copies | ` + "`cp`" + ` reads and writes; within the cluster, COPY and CLONE work |
+| copies between clusters | ` + "`cp`" + ` reads and writes; within the cluster, COPY and CLONE work |
 | names that are not UTF-8, or of more than 255 bytes | invalid argument, name too long |
 | users with more than 16 groups | AUTH_SYS carries 16. With ` + "`nfs.group_lookup`" + `, the node asks its own user database |
 | users and groups by name | numbers, which is what Linux sends and expects with ` + "`sec=sys`" + `; the same user must have the same number on all clients. A client may set an owner by name, if ` + "`nfs.domain`" + ` is its domain and the nodes' user databases know the name |
@@ -121,7 +121,9 @@ any effect; then it reads the clients' records, takes the address, and answers. 
    how far that one had counted. Files that were unlinked while they are open are kept.
 4. Data that was written to a relaxed directory and not yet committed is written again by the client: the write verifier
    has changed.
-5. SEQUENCE says that there is no path for callbacks, and Linux binds its connection to the back channel.
+5. Copies between volumes that were under way (COPY with CB_OFFLOAD) are in the log, too: they begin anew, and the
+   client is told when they have ended.
+6. SEQUENCE says that there is no path for callbacks, and Linux binds its connection to the back channel.
 
 The old node holds back its replies as soon as it is no longer certain that it still serves the address, and drops them
 when it learns that it does not; so a client never hears of an operation from a node whose word does not count.

@@ -257,14 +257,19 @@ func TestReleaseClientBounded(t *testing.T) {
 	e := newData(t)
 	defer e.close()
 	e.open("a", "n1")
-	ino, other := e.create("f"), e.create("g")
+	other := e.create("g")
+	files := []cluster.Ino{other} // several: each lock and state is compared with the others of its file
+	for i := range 64 {
+		files = append(files, e.create(fmt.Sprintf("f%d", i)))
+	}
 	const n = maxRelease + 10
 	for i := range uint64(n) {
+		ino := files[i%uint64(len(files))]
 		e.must("a", Lock{Ino: ino, Client: 5, Start: 2 * i, End: 2 * i, Exclusive: true})
-		e.must("a", PutState{Ino: other, State: State{Other: StateID{byte(i), byte(i >> 8)}, Client: 5, Access: 1}})
+		e.must("a", PutState{Ino: ino, State: State{Other: StateID{byte(i), byte(i >> 8)}, Client: 5, Access: 1}})
 	}
 	e.must("a", PutState{Ino: other, State: State{Other: StateID{0, 0, 1}, Client: 6, Access: 1}})
-	e.must("a", Lock{Ino: other, Client: 6, End: 9, Exclusive: true})
+	e.must("a", Lock{Ino: other, Client: 6, Start: 1 << 20, End: 1 << 20, Exclusive: true})
 	if steps := e.releaseClient(5, 0); steps != 3 {
 		t.Errorf("%d steps", steps)
 	}

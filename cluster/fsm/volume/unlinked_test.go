@@ -164,8 +164,13 @@ func TestUnlinkedDeadNode(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	e.reap(0)
+	held := map[cluster.Ino][]cluster.WriterID{}
+	e.view.Unlinked(func(u Unlinked) bool {
+		held[u.Ino] = slices.Clone(u.Holders)
+		return true
+	})
 	for _, ino := range inos[10:] {
-		if h, _ := e.holders(ino); !slices.Equal(h, []cluster.WriterID{b.id}) {
+		if h := held[ino]; !slices.Equal(h, []cluster.WriterID{b.id}) {
 			t.Fatalf("inode %d: holders %v", ino, h)
 		}
 	}

@@ -103,13 +103,15 @@ func TestInitResumes(t *testing.T) {
 // TestJoinResumes: Join goes on after a crash at each of its steps, and a node
 // whose data folder was emptied in the middle is not taken for the old one.
 func TestJoinResumes(t *testing.T) {
-	first := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
-	ctx := within(t, 60*time.Second)
-	if err := first.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
-		t.Fatal(err)
-	}
 	for name, saved := range map[string]bool{"taken in": false, "identity saved": true} {
 		t.Run(name, func(t *testing.T) {
+			// A cluster of its own: of two nodes one votes, so that the first
+			// can answer while the other is away; of three all vote.
+			first := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
+			ctx := within(t, 60*time.Second)
+			if err := first.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
+				t.Fatal(err)
+			}
 			self := cluster.NodeID("n-" + name[:5])
 			n := startNode(t, self, t.TempDir(), "127.0.0.1:0")
 			answer, err := n.applyFor(ctx, first.addr)

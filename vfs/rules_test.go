@@ -461,6 +461,33 @@ func TestUnlinkedRecorded(t *testing.T) {
 	})
 }
 
+// TestUnlinkedAtOnce: the open that is recorded as a file is created is good,
+// although the name was removed before the front-end came to count the open.
+func TestUnlinkedAtOnce(t *testing.T) {
+	e := newEnv(t, strict, nil)
+	state := vfs.State{Other: vfs.StateID{7}, Client: 1, Access: vfs.ShareRead | vfs.ShareWrite}
+	c, err := e.Create(req(), e.root(), "f", vfs.CreateArgs{Type: cluster.TypeRegular, How: vfs.Guarded, Open: &state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := c.File
+	if _, err := e.Remove(req(), e.root(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Open(req(), f); err != nil {
+		t.Fatalf("the file's own open: %v", err)
+	}
+	e.write(f, 0, []byte("x"), vfs.FileSync)
+	if err := e.DropState(req(), f, state.Other, true); err != nil {
+		t.Fatal(err)
+	}
+	e.Close(f)
+	e.eventually("it goes with its last open", func() bool {
+		_, ok := e.view().Inode(f.Ino)
+		return !ok
+	})
+}
+
 // TestOldMap: a blob that is gone from all members makes the map be read again.
 func TestOldMap(t *testing.T) {
 	e := newEnv(t, strict, nil)

@@ -62,7 +62,7 @@ func FuzzCompound(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, _, _ := p.state.ExchangeID(1, state.ExchangeArgs{Owner: []byte("c"), Principal: state.Principal{Flavor: 1}})
+		x, _, _ := p.state.ExchangeID(1, state.ExchangeArgs{Owner: []byte("c"), Principal: state.Principal{Flavor: 1}, Minor: 2})
 		a := state.ChannelAttrs{MaxRequest: 1 << 20, MaxResponse: 64 << 10, MaxCached: 4096, MaxOps: 64, MaxRequests: 1}
 		s, _ := p.state.CreateSession(1, state.CreateSessionArgs{ClientID: x.ClientID, Sequence: 1, Fore: a, Principal: state.Principal{Flavor: 1}})
 		req := vfs.NewRequest(context.Background(), vfs.Cred{})

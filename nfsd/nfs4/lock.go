@@ -103,7 +103,7 @@ func (c *compound) lock() proto.Status {
 	if reclaim && !c.p.state.MayReclaim(c.client, c.p.cfg.Now()) {
 		return proto.ErrNoGrace
 	}
-	la.Digest = c.p.digest(c.client.Owner, string(owner))
+	la.Digest = c.p.digest(c.client.LockName(), string(owner))
 	l, st := c.lockState(&la, fresh)
 	if c.learn(&st, la.Open, c.cur) {
 		l, st = c.lockState(&la, fresh)
@@ -207,7 +207,7 @@ func (c *compound) lockt() proto.Status {
 		return st
 	}
 	l := vfs.Lock{
-		Owner: c.p.digest(c.client.Owner, string(owner)), Client: c.client.ID,
+		Owner: c.p.digest(c.client.LockName(), string(owner)), Client: c.client.ID,
 		Start: start, End: end, Exclusive: excl,
 	}
 	conflict, err := c.fs.TestLock(&c.req, c.cur, l)

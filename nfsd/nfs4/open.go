@@ -278,7 +278,7 @@ func (c *compound) exclusive(a *openArgs) uint64 {
 	if createHow[a.mode] != vfs.Exclusive {
 		return 0
 	}
-	d := c.p.digest(c.client.Owner, string(binary.BigEndian.AppendUint64(nil, a.verifier)))
+	d := c.p.digest(c.client.LockName(), string(binary.BigEndian.AppendUint64(nil, a.verifier)))
 	return binary.BigEndian.Uint64(d[:])
 }
 

@@ -333,18 +333,6 @@ func (c *compound) destroyClientid() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if cl := c.p.state.Client(id); cl != nil && cl.Loaded() {
-		// It may hold what is not known here, since it was taken over.
-		held := false
-		c.req.Fresh()
-		err := c.fs.ClientStates(&c.req, id, func(vfs.File, vfs.State) bool { held = true; return false })
-		switch {
-		case err != nil:
-			return status(err)
-		case held:
-			return proto.ErrClientidBusy
-		}
-	}
 	gone, st := c.p.state.DestroyClientid(id)
 	c.p.release(c.call.Context(), gone)
 	return st

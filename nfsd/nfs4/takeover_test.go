@@ -544,3 +544,47 @@ func TestUnlinkedElsewhere(t *testing.T) {
 		t.Fatal(st)
 	}
 }
+
+// A front-end that dies may leave records of what was closed just before. They don't
+// keep the client from ending: what it has not named since the take-over goes with it, and
+// with that the files that have no name. What it has named is its own to close.
+func TestDestroyClientidAfterTakeover(t *testing.T) {
+	w := newWorld(t)
+	s, other := w.r.newSession("a"), w.r.newSession("b")
+	root := s.root()
+	left := s.mustOpen(root, openHow{create: true, name: "left", owner: "o"})
+	used := s.mustOpen(root, openHow{create: true, name: "used", owner: "o"})
+	beside := s.mustOpen(root, openHow{name: "used", owner: "p"})
+	if _, st := s.lock(left.fh, lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "q", sid: left.sid}); st != proto.OK {
+		t.Fatal(st)
+	}
+	s.do(putfh(root), named(proto.OpRemove, "left")).is(proto.OK)
+	w.takeover(s, other)
+	if st, _ := s.one(used.fh, proto.OpRead, readOp(used.sid, 0, 1)); st != proto.OK {
+		t.Fatal(st)
+	}
+	// What is found of left on the way is no use of it.
+	st, _ := s.one(left.fh, proto.OpLockt, s.lockt(proto.WriteLt, 0, 1, "z"))
+	if st != proto.ErrDenied {
+		t.Fatal("the lock is gone: ", st)
+	}
+	destroy := func(e *xdr.Encoder) { e.Uint32(uint32(proto.OpDestroyClientid)); e.Uint64(s.clientID) }
+	other.do(destroy).is(proto.ErrClientidBusy) // a session
+	s.compound(func(e *xdr.Encoder) { e.Uint32(uint32(proto.OpDestroySession)); e.FixedOpaque(s.id[:]) }).is(proto.OK)
+	other.do(destroy).is(proto.ErrClientidBusy) // an open that is used
+	s.create(2)
+	if st, _ := s.one(used.fh, proto.OpClose, closeOp(used.sid)); st != proto.OK {
+		t.Fatal(st)
+	}
+	s.compound(func(e *xdr.Encoder) { e.Uint32(uint32(proto.OpDestroySession)); e.FixedOpaque(s.id[:]) }).is(proto.OK)
+	other.do(destroy).is(proto.OK) // left and beside were not named
+	if st, _ := other.one(left.fh, proto.OpGetattr, getattr(proto.AttrType)); st != proto.ErrStale {
+		t.Fatalf("a file without a name or a client is there: %v", st)
+	}
+	if o := other.mustOpen(root, openHow{name: "used", deny: proto.ShareDenyBoth}); o.sid.Other == beside.sid.Other {
+		t.Fatal(o)
+	}
+	if n := w.reg.count(); n != 1 {
+		t.Fatalf("%d client records", n)
+	}
+}

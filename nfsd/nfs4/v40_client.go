@@ -119,7 +119,7 @@ func (c *compound) releaseLockowner() proto.Status {
 
 // learnOwner brings in the lock states of a lock-owner of before a take-over.
 func (c *compound) learnOwner(name []byte) proto.Status {
-	digest := c.p.digest(c.client.Owner, string(name))
+	digest := c.p.digest(c.client.LockName(), string(name))
 	files := make(map[vfs.File]bool)
 	err := c.fs.ClientStates(&c.req, c.client.ID, func(f vfs.File, s vfs.State) bool {
 		if s.Kind == vfs.StateLock && s.Digest == digest {

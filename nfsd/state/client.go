@@ -45,6 +45,26 @@ type Client struct {
 	locks map[lockKey]*Lock
 }
 
+// A clientName is what a client calls itself. Clients of NFSv4.0 and of later minor
+// versions have names apart: a machine that mounts by both under one name would
+// otherwise end its own other client with each mount, or be given its id, which it can't
+// use. (RFC 8881 §2.4.1 allows a server to compare them.)
+type clientName struct {
+	v40   bool
+	owner string
+}
+
+func (c *Client) name() clientName { return clientName{c.v40() != nil, c.Owner} }
+
+// LockName returns what tells c's lock-owners from other clients', also after a
+// take-over or a restart of the client.
+func (c *Client) LockName() string {
+	if c.v40() != nil {
+		return "NFSv4.0\x00" + c.Owner
+	}
+	return c.Owner
+}
+
 // Renew renews the client's lease.
 func (c *Client) Renew(now cluster.Time) { c.renewed.Store(int64(now)) }
 
@@ -57,20 +77,33 @@ func (m *Manager) lapsed(c *Client, now cluster.Time) bool {
 	return now-cluster.Time(c.renewed.Load()) > m.cfg.Lease
 }
 
-// busy reports whether c holds sessions or state. m.mu is held.
+// busy reports whether c holds sessions or state. What it has not named since it was
+// taken over does not count: it may have closed that just before, and the record is
+// there still, since those of closed files are deleted some time after the answer. m.mu
+// is held.
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.sessions) > 0 || len(c.opens) > 0 || len(c.locks) > 0
+	for _, o := range c.opens {
+		if !o.idle {
+			return true
+		}
+	}
+	for _, l := range c.locks {
+		if !l.idle {
+			return true
+		}
+	}
+	return len(c.sessions) > 0
 }
 
 // newClient makes a client, unconfirmed, with an id and a slot. m.mu is held, and
 // there are fewer than MaxClients.
-func (m *Manager) newClient(owner string, verifier uint64, p Principal, peer string) *Client {
+func (m *Manager) newClient(owner string, verifier uint64, p Principal, peer string, ext Extension) *Client {
 	m.nextClient++
 	c := &Client{
 		ID:    cluster.MakeClientID(m.cfg.Identity, m.cfg.Epoch, m.nextClient),
-		Owner: owner, Verifier: verifier, Principal: p, Peer: peer,
+		Owner: owner, Verifier: verifier, Principal: p, Peer: peer, ext: ext,
 	}
 	// The number that was free for longest: what still has an older client's does not fit.
 	for m.nextSlot++; m.nextSlot == 0 || m.slots[m.nextSlot] != nil; m.nextSlot++ {
@@ -88,9 +121,9 @@ func (m *Manager) insert(c *Client) {
 	m.clients[c.ID] = c
 	m.slots[c.Slot] = c
 	if c.confirmedRec {
-		m.confirmed[c.Owner] = c
+		m.confirmed[c.name()] = c
 	} else {
-		m.unconfirmed[c.Owner] = c
+		m.unconfirmed[c.name()] = c
 	}
 }
 
@@ -106,19 +139,6 @@ func (m *Manager) ClientOf(sid Stateid) *Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.slots[otherSlot(sid.Other)]
-}
-
-// LoadedClients returns the ids of the clients that were taken over.
-func (m *Manager) LoadedClients() []uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var ids []uint64
-	for id, c := range m.clients {
-		if c.loaded {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // Gone is a client whose state has been dropped. The caller has to do to the file
@@ -137,11 +157,12 @@ type Gone struct {
 func (m *Manager) remove(c *Client) Gone {
 	delete(m.clients, c.ID)
 	delete(m.slots, c.Slot)
-	if m.confirmed[c.Owner] == c {
-		delete(m.confirmed, c.Owner)
+	name := c.name()
+	if m.confirmed[name] == c {
+		delete(m.confirmed, name)
 	}
-	if m.unconfirmed[c.Owner] == c {
-		delete(m.unconfirmed, c.Owner)
+	if m.unconfirmed[name] == c {
+		delete(m.unconfirmed, name)
 	}
 	g := Gone{Owner: c.Owner, Peer: c.Peer}
 	for _, s := range c.sessions {
@@ -170,8 +191,9 @@ func (m *Manager) remove(c *Client) Gone {
 	return g
 }
 
-// DestroyClientid drops a client that holds nothing (RFC 8881 §18.50). The caller
-// looks for states of a loaded client that are not known here.
+// DestroyClientid drops a client that holds nothing (RFC 8881 §18.50). What a
+// taken-over client has not named since goes with it: it says that it has nothing
+// left, and asking it to close what it does not know of would keep that for ever.
 func (m *Manager) DestroyClientid(id uint64) ([]Gone, proto.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

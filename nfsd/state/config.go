@@ -48,8 +48,8 @@ type Manager struct {
 	mu          sync.Mutex // the members below, and the members of Client that say so
 	clients     map[uint64]*Client
 	slots       map[uint16]*Client // by Client.Slot
-	confirmed   map[string]*Client // by owner
-	unconfirmed map[string]*Client
+	confirmed   map[clientName]*Client
+	unconfirmed map[clientName]*Client
 	nextClient  uint32
 	nextSlot    uint16
 	nextSession uint32
@@ -62,8 +62,8 @@ func New(cfg Config) *Manager {
 		cfg:         cfg,
 		clients:     make(map[uint64]*Client),
 		slots:       make(map[uint16]*Client),
-		confirmed:   make(map[string]*Client),
-		unconfirmed: make(map[string]*Client),
+		confirmed:   make(map[clientName]*Client),
+		unconfirmed: make(map[clientName]*Client),
 	}
 }
 

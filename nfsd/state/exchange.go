@@ -27,7 +27,8 @@ func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var gone []Gone
-	conf := m.confirmed[string(a.Owner)]
+	name := clientName{owner: string(a.Owner)}
+	conf := m.confirmed[name]
 	if a.Update {
 		switch {
 		case conf == nil:
@@ -52,7 +53,7 @@ func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, 
 	}
 	// A new client, or a new incarnation: an older one keeps its state until
 	// CREATE_SESSION confirms the new one.
-	if old := m.unconfirmed[string(a.Owner)]; old != nil {
+	if old := m.unconfirmed[name]; old != nil {
 		m.remove(old)
 	}
 	more, ok := m.room(now)
@@ -60,7 +61,7 @@ func (m *Manager) ExchangeID(now cluster.Time, a ExchangeArgs) (ExchangeResult, 
 	if !ok {
 		return ExchangeResult{}, gone, proto.ErrDelay
 	}
-	c := m.newClient(string(a.Owner), a.Verifier, a.Principal, a.Peer)
+	c := m.newClient(name.owner, a.Verifier, a.Principal, a.Peer, nil)
 	c.Minor = a.Minor
 	c.Renew(now)
 	return c.exchanged(), gone, proto.OK

@@ -150,8 +150,8 @@ func TestExchangeIDCases(t *testing.T) {
 					t.Errorf("the %s record is %+v", what, c)
 				}
 			}
-			check("confirmed", m.confirmed["a"], k.conf, conf)
-			check("unconfirmed", m.unconfirmed["a"], k.unconf, unconf)
+			check("confirmed", m.confirmed[clientName{owner: "a"}], k.conf, conf)
+			check("unconfirmed", m.unconfirmed[clientName{owner: "a"}], k.unconf, unconf)
 			records := 0
 			for _, how := range []int{k.conf, k.unconf} {
 				if how != none {
@@ -179,11 +179,11 @@ func TestExchangeIDRestartConfirmed(t *testing.T) {
 	small := asks
 	small.MaxRequest = 10
 	r, gone := m.CreateSession(0, CreateSessionArgs{ClientID: unconf, Sequence: 1, Fore: small, Principal: alice})
-	if r.Status != proto.ErrToosmall || len(gone) != 0 || m.confirmed["a"].ID != conf || m.unconfirmed["a"].ID != unconf {
+	if r.Status != proto.ErrToosmall || len(gone) != 0 || m.confirmed[clientName{owner: "a"}].ID != conf || m.unconfirmed[clientName{owner: "a"}].ID != unconf {
 		t.Fatal("a failed CREATE_SESSION changed records: ", r.Status, gone)
 	}
 	r, gone = m.CreateSession(0, CreateSessionArgs{ClientID: unconf, Sequence: 2, Fore: asks, Principal: alice})
-	if r.Status != proto.OK || m.confirmed["a"].ID != unconf || len(m.unconfirmed) != 0 || len(m.clients) != 1 {
+	if r.Status != proto.OK || m.confirmed[clientName{owner: "a"}].ID != unconf || len(m.unconfirmed) != 0 || len(m.clients) != 1 {
 		t.Fatal(r.Status, len(m.clients))
 	}
 	if len(gone) != 1 || gone[0].Client != conf || gone[0].Record != 0 || len(gone[0].Files) != 1 {
@@ -199,7 +199,7 @@ func TestUnconfirmedExpires(t *testing.T) {
 		t.Fatal(gone)
 	}
 	gone := m.Expire(11 * second)
-	if len(gone) != 1 || gone[0].Client != 0 || gone[0].Record != 0 || m.clients[unconf] != nil || m.confirmed["a"].ID != conf {
+	if len(gone) != 1 || gone[0].Client != 0 || gone[0].Record != 0 || m.clients[unconf] != nil || m.confirmed[clientName{owner: "a"}].ID != conf {
 		t.Fatalf("%+v", gone)
 	}
 }

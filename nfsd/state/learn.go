@@ -88,7 +88,7 @@ func (m *Manager) learnOpen(c *Client, o *Open, f vfs.File, other vfs.StateID, a
 	}
 	m.shares.force(f, 0, 0, access, deny)
 	o = &Open{key: k, owner: string(owner), named: len(owner) > 0, access: access, deny: deny, asked: anyModes}
-	o.holding = holding{other: other, client: c, file: f, unknown: true, open: o}
+	o.holding = holding{other: other, client: c, file: f, unknown: true, idle: true, open: o}
 	if recorded {
 		o.with, o.without = access, deny
 	}
@@ -100,7 +100,7 @@ func (m *Manager) learnLock(c *Client, o *Open, s *vfs.State, locks []vfs.Lock) 
 	l := &Lock{
 		key: lockKey{o, s.Digest}, owner: string(s.Owner[len(s.Other):]), digest: s.Digest, recorded: true,
 	}
-	l.holding = holding{other: s.Other, client: c, file: o.file, unknown: true, open: o, lock: l}
+	l.holding = holding{other: s.Other, client: c, file: o.file, unknown: true, idle: true, open: o, lock: l}
 	for i := range locks {
 		if locks[i].Owner == s.Digest {
 			l.add(span{locks[i].Start, locks[i].End})

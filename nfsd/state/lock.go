@@ -53,6 +53,7 @@ func (m *Manager) LockOpen(c *Client, a *LockArgs) (*Lock, proto.Status) {
 	k := lockKey{o, a.Digest}
 	other := m.NewOther(c, KindLock, o.access, a.Owner, a.File, a.Salt)
 	if l := c.locks[k]; l != nil {
+		l.idle = false
 		if l.unknown && l.other == other { // this very request made it, and was not answered
 			l.seq, l.unknown = 0, false
 		}

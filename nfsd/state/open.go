@@ -160,7 +160,7 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 	if !m.shares.change(a.File, o.access, o.deny, access, deny) {
 		return r, proto.ErrShareDenied
 	}
-	o.access, o.deny = access, deny
+	o.access, o.deny, o.idle = access, deny, false
 	o.asked |= mode(a.Access, a.Deny)
 	switch {
 	case o.unknown:

@@ -204,15 +204,18 @@ func (m *Manager) load(now cluster.Time, r vfs.ClientRecord) error {
 		return err
 	case m.clients[c.ID] != nil, m.slots[c.Slot] != nil:
 		return fmt.Errorf("state: two clients have number %d", c.Slot)
-	case m.confirmed[c.Owner] != nil:
-		return fmt.Errorf("state: two clients have the name %q", c.Owner)
 	case len(m.clients) >= 1<<16-1:
 		return errors.New("state: too many clients")
-	}
-	if m.cfg.Extend != nil && len(ext) > 0 {
+	case m.cfg.Extend == nil:
+	case len(ext) > 0:
 		if c.ext, err = m.cfg.Extend(c, ext); err != nil {
 			return err
 		}
+	case c.Minor == 0:
+		return errRecord // whoever serves NFSv4.0 relies on what is kept with its clients
+	}
+	if m.confirmed[c.name()] != nil {
+		return fmt.Errorf("state: two clients have the name %q", c.Owner)
 	}
 	c.loadedAt = now
 	c.Renew(now)

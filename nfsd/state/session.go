@@ -109,14 +109,14 @@ func (m *Manager) confirm(c *Client) (gone []Gone) {
 	if c.confirmedRec {
 		return nil
 	}
-	if old := m.confirmed[c.Owner]; old != nil {
+	if old := m.confirmed[c.name()]; old != nil {
 		c.replaces = old.ID
 		g := m.remove(old)
 		g.Record = 0
 		gone = append(gone, g)
 	}
-	delete(m.unconfirmed, c.Owner)
-	m.confirmed[c.Owner] = c
+	delete(m.unconfirmed, c.name())
+	m.confirmed[c.name()] = c
 	c.confirmedRec = true
 	c.changes++
 	return gone
@@ -160,7 +160,7 @@ func (m *Manager) Superseded(a CreateSessionArgs) uint64 {
 		return 0
 	}
 	var r CreateSessionResult
-	old := m.confirmed[c.Owner]
+	old := m.confirmed[c.name()]
 	if old == nil || m.negotiate(c, &a, &r) != proto.OK {
 		return 0
 	}

@@ -14,8 +14,11 @@ type holding struct {
 	file    vfs.File
 	seq     uint32 // under client.mu
 	unknown bool   // seq was given by another front-end; under client.mu
-	open    *Open  // the open itself, or that which the locks belong to
-	lock    *Lock  // nil for an open
+	// idle: a record says that there is such a state, and the client has not named it
+	// since the take-over. It may have given it up before: see Client.busy. Under client.mu.
+	idle bool
+	open *Open // the open itself, or that which the locks belong to
+	lock *Lock // nil for an open
 }
 
 const tableShards = 64
@@ -71,6 +74,9 @@ func (m *Manager) find(c *Client, sid Stateid) (*holding, proto.Status) {
 		return nil, proto.ErrBadStateid
 	case h.open.unconfirmed: // RFC 7530 §16.18.5
 		return nil, proto.ErrBadStateid
+	}
+	h.idle, h.open.idle = false, false
+	switch {
 	case sid.Other != h.other: // a name that it had before the take-over
 		return h, proto.OK
 	case h.unknown && sid.Seq != 0: // the client knows

@@ -99,15 +99,13 @@ type SetClientIDArgs struct {
 func (m *Manager) SetClientID(now cluster.Time, a *SetClientIDArgs) (id uint64, using Callback, gone []Gone, st proto.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	conf := m.confirmed[string(a.ID)]
+	name := clientName{v40: true, owner: string(a.ID)}
+	conf := m.confirmed[name]
 	switch {
 	case conf == nil:
-	case conf.Principal != a.Principal || conf.Minor != 0: // two clients with one name, or another principal
+	case conf.Principal != a.Principal: // two clients with one name, or another principal
 		if (conf.loaded || conf.busy()) && !m.lapsed(conf, now) {
-			if x := conf.v40(); x != nil {
-				using = x.callback
-			}
-			return 0, using, nil, proto.ErrClidInuse
+			return 0, conf.v40().callback, nil, proto.ErrClidInuse
 		}
 		gone = append(gone, m.remove(conf))
 	case conf.Verifier == a.Verifier: // only the callback may be new
@@ -116,7 +114,7 @@ func (m *Manager) SetClientID(now cluster.Time, a *SetClientIDArgs) (id uint64, 
 	}
 	// A new client, or a new incarnation: an older one keeps its state until
 	// the new one is confirmed.
-	if old := m.unconfirmed[string(a.ID)]; old != nil {
+	if old := m.unconfirmed[name]; old != nil {
 		m.remove(old)
 	}
 	more, ok := m.room(now)
@@ -124,8 +122,7 @@ func (m *Manager) SetClientID(now cluster.Time, a *SetClientIDArgs) (id uint64, 
 	if !ok {
 		return 0, using, gone, proto.ErrDelay
 	}
-	c := m.newClient(string(a.ID), a.Verifier, a.Principal, a.Peer)
-	c.ext = newV40(a.Confirm, a.Callback)
+	c := m.newClient(name.owner, a.Verifier, a.Principal, a.Peer, newV40(a.Confirm, a.Callback))
 	c.Renew(now)
 	return c.ID, using, gone, proto.OK
 }
@@ -139,7 +136,7 @@ func (m *Manager) Confirming(id, confirm uint64, p Principal) (old uint64) {
 	if c == nil || c.v40() == nil || c.confirmedRec || c.v40().confirm != confirm || c.Principal != p {
 		return 0
 	}
-	if o := m.confirmed[c.Owner]; o != nil {
+	if o := m.confirmed[c.name()]; o != nil {
 		return o.ID
 	}
 	return 0

@@ -111,6 +111,52 @@ func TestRecord40(t *testing.T) {
 	}
 }
 
+// TestNamesOfMinorVersions has one machine be a client of NFSv4.0 and of a later minor
+// version under one name, verifier and principal: they are two, and stay two.
+func TestNamesOfMinorVersions(t *testing.T) {
+	m := newManager()
+	m.cfg.Extend = ExtendV40
+	old := client40(t, m, "a")
+	x, gone, st := m.ExchangeID(0, ExchangeArgs{Owner: []byte("a"), Verifier: 1, Minor: 2})
+	if st != proto.OK || x.ClientID == old.ID || x.Confirmed || len(gone) != 0 {
+		t.Fatal(st, x, gone)
+	}
+	if r, gone := m.CreateSession(0, CreateSessionArgs{ClientID: x.ClientID, Sequence: x.Sequence, Fore: asks}); r.Status != proto.OK || len(gone) != 0 {
+		t.Fatal(r.Status, gone)
+	}
+	// Each finds itself again, also after a take-over, and neither ends the other.
+	var records []vfs.ClientRecord
+	for _, id := range []uint64{old.ID, x.ClientID} {
+		r, _ := m.Record(id)
+		records = append(records, vfs.ClientRecord{ID: r.ID, Record: r.Bytes})
+	}
+	cfg := m.cfg
+	cfg.Epoch++
+	next := New(cfg)
+	if err := next.Load(0, records); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*Manager{m, next} {
+		id, _, gone, st := m.SetClientID(0, &SetClientIDArgs{ID: []byte("a"), Verifier: 1, Confirm: 8})
+		if st != proto.OK || id != old.ID || len(gone) != 0 {
+			t.Fatal(st, id, gone)
+		}
+		id, _, gone, st = m.SetClientID(0, &SetClientIDArgs{ID: []byte("a"), Verifier: 2, Confirm: 9})
+		if st != proto.OK || len(gone) != 0 {
+			t.Fatal(st, gone)
+		}
+		if _, gone, st := m.ConfirmClientID(0, id, 9, Principal{}); st != proto.OK || len(gone) != 1 || gone[0].Sessions != nil {
+			t.Fatal(st, gone)
+		}
+		if y, _, st := m.ExchangeID(0, ExchangeArgs{Owner: []byte("a"), Verifier: 1, Minor: 2}); st != proto.OK || y.ClientID != x.ClientID || !y.Confirmed {
+			t.Fatal(st, y)
+		}
+		if n := m.Client(id).LockName(); n == m.Client(x.ClientID).LockName() {
+			t.Fatalf("the lock-owners of both are those of %q", n)
+		}
+	}
+}
+
 // TestReclaim40 lets a client of NFSv4.0, which does not say when it is done, reclaim
 // within a lease of a take-over (RFC 7530 §9.6.2).
 func TestReclaim40(t *testing.T) {

@@ -228,6 +228,9 @@ type FS interface {
 	Close(f File)
 	// Read reads up to n bytes at off. Beyond the end there are none, with EOF.
 	Read(r *Request, f File, off uint64, n int) (Data, error)
+	// Prefetch asks for n bytes at off (0: all that follows) to be read into the cache,
+	// as much of them as is read ahead at a time. It does not wait for them.
+	Prefetch(r *Request, f File, off, n uint64) error
 	// Write writes p at off, as durably as how asks or better. p is the
 	// caller's again when Write returns.
 	Write(r *Request, f File, off uint64, p []byte, how Stability) (Stability, Verifier, error)

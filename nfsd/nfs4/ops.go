@@ -65,6 +65,7 @@ var operations = [proto.MaxOp42 + 1]operation{
 	proto.OpAllocate:          {(*compound).allocate, needCur | changes},
 	proto.OpCopy:              {(*compound).copyRange, needCur | needSaved | changes},
 	proto.OpDeallocate:        {(*compound).deallocate, needCur | changes},
+	proto.OpIOAdvise:          {(*compound).ioAdvise, needCur},
 	proto.OpOffloadCancel:     {(*compound).offloadCancel, needCur | changes},
 	proto.OpOffloadStatus:     {(*compound).offloadStatus, needCur},
 	proto.OpReadPlus:          {(*compound).readPlus, needCur},

@@ -245,6 +245,21 @@ const (
 	Seq4StatusDevidDeleted            = 0x00001000
 )
 
+// Hints of IO_ADVISE (IO_ADVISE_type4: RFC 7862 §15.5), bits of a bitmap4.
+const (
+	IOAdviseNormal                = 0
+	IOAdviseSequential            = 1
+	IOAdviseSequentialBackwards   = 2
+	IOAdviseRandom                = 3
+	IOAdviseWillneed              = 4
+	IOAdviseWillneedOpportunistic = 5
+	IOAdviseDontneed              = 6
+	IOAdviseNoreuse               = 7
+	IOAdviseRead                  = 8
+	IOAdviseWrite                 = 9
+	IOAdviseInitProximity         = 10
+)
+
 // Flags of fs_charset_cap (RFC 8881 §14.4).
 const (
 	FSCharsetCapContainsNonUTF8 = 0x1

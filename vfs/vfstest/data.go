@@ -19,6 +19,7 @@ var dataTests = map[string]func(*T){
 	"truncate":     testTruncate,
 	"sparse":       testSparse,
 	"copy-states":  testCopyState,
+	"prefetch":     testPrefetch,
 	"allocate":     testAllocate,
 	"clone":        testClone,
 	"concurrent":   testConcurrent,

@@ -44,7 +44,7 @@ var remarks = map[proto.Op]string{
 	proto.OpSetSSV:           "Linux never sends it",
 	proto.OpWantDelegation:   "Linux never sends it",
 	proto.OpCopyNotify:       "for copies between servers: clients read and write instead",
-	proto.OpIOAdvise:         "Linux never sends it",
+	proto.OpIOAdvise:         "WILLNEED and SEQUENTIAL: reads ahead. Linux does not send it",
 	proto.OpOffloadCancel:    "nothing is copied after its answer",
 	proto.OpOffloadStatus:    "until the client has answered CB_OFFLOAD",
 	proto.OpWriteSame:        "Linux never sends it",

@@ -31,8 +31,9 @@ func TestCreateSessionPhases(t *testing.T) {
 		{"2 behind", 0, math.MaxUint32, alice, 0, asks, proto.ErrSeqMisordered, false, false},
 		{"3 another principal", 0, 1, bob, 0, asks, proto.ErrClidInuse, false, false},
 		{"4 too small", 0, 1, alice, 0, small, proto.ErrToosmall, false, false},
-		{"2 a failure is replayed", 0, 1, alice, 0, asks, proto.ErrToosmall, false, true},
+		{"2 a failure is replayed", 0, 1, alice, 0, small, proto.ErrToosmall, false, true},
 		{"4 no slots", 0, 2, alice, 0, none, proto.ErrInval, false, false},
+		{"2 another failure is replayed", 0, 2, alice, 0, asks, proto.ErrInval, false, true},
 		{"4 unknown flag", 0, 3, alice, 8, asks, proto.ErrInval, false, false},
 		{"3 confirmed", 0, 4, alice, 0, asks, proto.OK, true, false},
 		{"2 replayed", 0, 4, alice, 0, asks, proto.OK, false, true},
@@ -149,6 +150,31 @@ func TestCreateSessionTooSmall(t *testing.T) {
 		a := CreateSessionArgs{ClientID: x.ClientID, Sequence: 1, Flags: k.flags, Fore: k.fore, Back: k.back}
 		if r, _ := m.CreateSession(0, a); r.Status != k.want {
 			t.Errorf("%s: %v, want %v", k.name, r.Status, k.want)
+		}
+	}
+}
+
+// A CREATE_SESSION that was too small has used its sequence up (RFC 8881 §18.36.4,
+// phase 2), and yet another may come with the same: some clients do not count it.
+func TestCreateSessionAfterTooSmall(t *testing.T) {
+	tiny := asks
+	tiny.MaxRequest = 10
+	for _, seq := range []uint32{1, 2} {
+		m := newManager()
+		x, _, _ := m.ExchangeID(0, ExchangeArgs{Owner: []byte("a"), Principal: alice})
+		for range 3 {
+			if r, _ := m.CreateSession(0, CreateSessionArgs{ClientID: x.ClientID, Sequence: 1, Fore: tiny, Principal: alice}); r.Status != proto.ErrToosmall {
+				t.Fatal(r.Status)
+			}
+		}
+		a := CreateSessionArgs{ClientID: x.ClientID, Sequence: seq, Fore: asks, Principal: bob}
+		if r, _ := m.CreateSession(0, a); r.Status != proto.ErrClidInuse {
+			t.Errorf("%d: another principal: %v", seq, r.Status)
+		}
+		a.Principal = alice
+		r, _ := m.CreateSession(0, a)
+		if again, _ := m.CreateSession(0, a); r.Status != proto.OK || again != r {
+			t.Errorf("%d: %+v, and again %+v", seq, r, again)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (m *Manager) CreateSession(now cluster.Time, a CreateSessionArgs) (CreateSe
 	if st := c.mayCreate(&a); st != proto.OK {
 		return CreateSessionResult{Status: st}, nil
 	}
-	if a.Sequence == c.seq {
+	if c.repeats(&a) {
 		return *c.cached, nil
 	}
 	r := CreateSessionResult{Sequence: a.Sequence}
@@ -139,14 +139,21 @@ func (c *Client) mayCreate(a *CreateSessionArgs) proto.Status {
 	switch {
 	case c == nil:
 		return proto.ErrStaleClientid
-	case a.Sequence == c.seq && c.cached != nil:
+	case c.repeats(a):
 		return proto.OK
-	case a.Sequence != c.seq+1:
+	case a.Sequence != c.seq+1 && (a.Sequence != c.seq || c.cached == nil):
 		return proto.ErrSeqMisordered
 	case c.Principal != a.Principal && !c.confirmedRec:
 		return proto.ErrClidInuse // and the slot is left to the one whose record it is
 	}
 	return proto.OK
+}
+
+// repeats reports whether a is to be answered as the last CREATE_SESSION. One whose
+// channels were too small is looked at again: a retry is too small again, and a client
+// that does not count what has failed can do better.
+func (c *Client) repeats(a *CreateSessionArgs) bool {
+	return c.cached != nil && a.Sequence == c.seq && c.cached.Status != proto.ErrToosmall
 }
 
 // Superseded returns the client that a successful CREATE_SESSION with these
@@ -156,7 +163,7 @@ func (m *Manager) Superseded(a CreateSessionArgs) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.clients[a.ClientID]
-	if c.mayCreate(&a) != proto.OK || c.confirmedRec || a.Sequence == c.seq {
+	if c.mayCreate(&a) != proto.OK || c.confirmedRec || c.repeats(&a) {
 		return 0
 	}
 	var r CreateSessionResult

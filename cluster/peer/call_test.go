@@ -130,22 +130,35 @@ func TestManyCallersBoundedCalls(t *testing.T) {
 
 func TestDeadlineAndCancelReachTheHandler(t *testing.T) {
 	a, b := listen(t, "a", nil), listen(t, "b", nil)
-	ended := make(chan error, 1)
+	begun, ended := make(chan struct{}, 1), make(chan error, 1)
 	b.Handle(ServiceMember, func(ctx context.Context, _ *Request) (Reply, error) {
+		begun <- struct{}{}
 		<-ctx.Done()
 		ended <- ctx.Err()
 		return Reply{}, ctx.Err()
 	})
 	addr := b.Addr().String()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := a.Call(ctx, addr, ServiceMember, 0, nil); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, cluster.EAGAIN) {
-		t.Fatal(err)
-	}
-	<-ended
+	// once calls fn while the handler waits: a call that is given up earlier,
+	// as it can be on a busy machine, may never get to the handler.
+	once := func(fn func()) { go func() { <-begun; fn() }() }
 
-	ctx, cancel = context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
+	// It ends by its deadline; should a call not get there before it, by a later one's.
+	for timeout, arrived := 20*time.Millisecond, false; !arrived; timeout *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		if _, err := a.Call(ctx, addr, ServiceMember, 0, nil); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, cluster.EAGAIN) {
+			t.Fatal(err)
+		}
+		cancel()
+		select {
+		case <-begun:
+			<-ended
+			arrived = true
+		case <-time.After(time.Second):
+		}
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	once(cancel)
 	if _, err := a.Call(ctx, addr, ServiceMember, 0, nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -154,7 +167,7 @@ func TestDeadlineAndCancelReachTheHandler(t *testing.T) {
 	}
 
 	stop := make(chan struct{})
-	time.AfterFunc(20*time.Millisecond, func() { close(stop) })
+	once(func() { close(stop) })
 	if _, err := a.CallUntil(t.Context(), stop, addr, ServiceMember, 0, nil); !errors.Is(err, ErrStopped) {
 		t.Fatal(err)
 	}

@@ -265,6 +265,7 @@ func (c *Client) sequence(ctx context.Context, s *session, sl *slot, ops *Compou
 		e.Bool(ops.cache)
 	}
 	at := int(sl.id) % len(c.conns)
+	again := false // it has been sent before
 	for b := (backoff{}); ; c.stats.retries.Add(1) {
 		r, err := c.send(ctx, at, c.opt.Minor, ops, encode)
 		if err != nil {
@@ -272,6 +273,7 @@ func (c *Client) sequence(ctx context.Context, s *session, sl *slot, ops *Compou
 				sl.unsure = true
 				return nil, err
 			}
+			again = true
 			if werr := b.wait(ctx); werr != nil {
 				sl.unsure = true
 				return nil, fmt.Errorf("%w (last: %w)", werr, err)
@@ -310,15 +312,18 @@ func (c *Client) sequence(ctx context.Context, s *session, sl *slot, ops *Compou
 			return nil, errNewSession
 		case proto.ErrRetryUncachedRep, proto.ErrSeqFalseRetry:
 			sl.seq++ // it was executed, and its reply is lost: what is not cached may be done again
+			again = false
 		case proto.ErrConnNotBoundToSession:
 			if err := c.bind(ctx, s, at); err != nil {
 				return nil, err
 			}
 		case proto.ErrDelay:
-			if c.opt.NoRetry {
+			if c.opt.NoRetry && !again {
 				return nil, &OpError{Op: proto.OpSequence, Status: status}
 			}
+			// If it was sent before, it is that which is being executed.
 			if err := b.wait(ctx); err != nil {
+				sl.unsure = again
 				return nil, err
 			}
 		default:

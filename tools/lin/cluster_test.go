@@ -1,6 +1,7 @@
 package lin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -8,17 +9,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hawserfs/hawser/tools/kclient"
 )
 
-// A testCluster is three nodes, a process each, on the loopback interface.
+// A testCluster is three nodes, a process each, on the loopback interface or
+// on hosts of a lab, whose bridge the test is at.
 type testCluster struct {
 	t      *testing.T
 	dir    string
 	hawser string
+	lab    *kclient.Lab // nil: the loopback interface
 	net    *network
 	nodes  [3]*testNode
 }
@@ -34,26 +40,35 @@ listen: {peer: "%[3]s", advertise: "%[5]s", nfs: ["%[4]s"], admin: %[2]s/s}
 raft: {heartbeat_timeout: 300ms, snapshot_threshold: 512, trailing_logs: 256}
 store: {segment_size: 16MiB, reserve: 16MiB, free_delay: 1s}
 cache: {data: 16MiB, metadata: 16MiB, dirty: 16MiB}
-nfs: {lease: 10s, grace: 1s}
-health: {down_after: 1s, fence_after: 5s}
+nfs: {lease: 10s}
+health: {takeover_after: 1s, down_after: 2s, fence_after: 5s}
 log: {level: info}
 `
 
-func startCluster(t *testing.T) *testCluster {
+// madeOf has the result of the test depend on what hawser is made of: whoever
+// looks at it tells go test so, which would take an old result for good otherwise.
+func madeOf(t *testing.T) {
 	t.Helper()
-	c := &testCluster{t: t, dir: t.TempDir()}
-	c.hawser = filepath.Join(c.dir, "hawser")
-	// The result of this test depends on what hawser is made of: whoever looks
-	// at it tells go test so, which would take an old result for good otherwise.
 	for _, dir := range []string{"cmd", "conf", "nfsd", "vfs", "cluster", "datastore"} {
 		if err := filepath.WalkDir(filepath.Join("..", "..", dir), func(string, os.DirEntry, error) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+func startCluster(t *testing.T, lab *kclient.Lab) *testCluster {
+	t.Helper()
+	c := &testCluster{t: t, dir: t.TempDir(), lab: lab}
+	c.hawser = filepath.Join(c.dir, "hawser")
+	madeOf(t)
 	if out, err := exec.Command("go", "build", "-o", c.hawser, "github.com/hawserfs/hawser/cmd/hawser").CombinedOutput(); err != nil {
 		t.Fatalf("building hawser: %v\n%s", err, out)
 	}
-	c.net = newNetwork(t)
+	here := "127.0.0.1"
+	if lab != nil {
+		here = kclient.Subnet + ".1"
+	}
+	c.net = newNetwork(t, here)
 	t.Cleanup(func() {
 		for i := range c.nodes {
 			c.kill(i)
@@ -64,7 +79,10 @@ func startCluster(t *testing.T) *testCluster {
 		}
 	})
 	var ports []net.Listener
-	addr := func() string {
+	addr := func(i, port int) string {
+		if lab != nil {
+			return net.JoinHostPort(lab.HostAddr(i+1), strconv.Itoa(port))
+		}
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +91,7 @@ func startCluster(t *testing.T) *testCluster {
 		return ln.Addr().String()
 	}
 	for i := range c.nodes {
-		n := &testNode{nfs: addr(), peer: addr(), config: c.path(i, "hawser.yaml")}
+		n := &testNode{nfs: addr(i, 2049), peer: addr(i, 7420), config: c.path(i, "hawser.yaml")}
 		c.nodes[i], c.net.targets[i] = n, n.peer
 		if err := os.MkdirAll(c.path(i, ""), 0o755); err != nil {
 			t.Fatal(err)
@@ -110,6 +128,9 @@ func (c *testCluster) start(i int) {
 	}
 	defer log.Close()
 	p := exec.Command(c.hawser, "server", "--config", c.nodes[i].config)
+	if c.lab != nil {
+		p = c.lab.Command(context.Background(), i+1, c.hawser, "server", "--config", c.nodes[i].config)
+	}
 	p.Stdout, p.Stderr = log, log
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.Start(); err != nil {

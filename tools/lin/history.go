@@ -45,5 +45,10 @@ func (r *Recorder) History() []porcupine.Operation {
 	return append([]porcupine.Operation(nil), r.ops...)
 }
 
+// With returns a Recorder of what more makes of r's history.
+func (r *Recorder) With(more func([]porcupine.Operation) []porcupine.Operation) *Recorder {
+	return &Recorder{start: r.start, ops: more(r.History())}
+}
+
 // Unknown is the output of an operation that was not answered.
 type Unknown struct{}

@@ -1,8 +1,11 @@
 package lin
 
 import (
+	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,7 +42,7 @@ func run(t *testing.T, c *testCluster, at *place, each int, seed uint64, op func
 func check(t *testing.T, what string, m porcupine.Model, r *Recorder) bool {
 	t.Helper()
 	begin := time.Now()
-	result := porcupine.CheckOperationsTimeout(m, r.History(), 30*time.Second)
+	result := porcupine.CheckOperationsTimeout(m, r.History(), time.Minute)
 	t.Logf("%s: %s after %v", what, result, time.Since(begin).Round(time.Millisecond))
 	if result == porcupine.Unknown {
 		t.Errorf("%s: too hard to check", what)
@@ -47,11 +50,30 @@ func check(t *testing.T, what string, m porcupine.Model, r *Recorder) bool {
 	return result == porcupine.Ok
 }
 
-// show writes a history for a browser.
+// show writes a history for a browser, and what of it can't be as text.
 func show(t *testing.T, m porcupine.Model, r *Recorder) {
 	dir := os.Getenv("HAWSER_LIN_SHOW")
 	if dir == "" {
 		return
+	}
+	if m.Partition != nil {
+		for _, part := range m.Partition(r.History()) {
+			if porcupine.CheckOperations(m, part) {
+				continue
+			}
+			slices.SortFunc(part, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+			var text []byte
+			for _, o := range part {
+				text = fmt.Appendf(text, "%d %d %d %+v %+v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+			}
+			_, info := porcupine.CheckOperationsVerbose(m, part, 30*time.Second)
+			for _, done := range info.PartialLinearizationsOperations()[0] {
+				text = fmt.Appendf(text, "possible: %d operations, then %+v\n", len(done), done[max(0, len(done)-4):])
+			}
+			if err := os.WriteFile(dir+"/history.txt", text, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	_, info := porcupine.CheckOperationsVerbose(m, r.History(), 30*time.Second)
 	if err := porcupine.VisualizePath(m, info, dir+"/history.html"); err != nil {
@@ -59,15 +81,10 @@ func show(t *testing.T, m porcupine.Model, r *Recorder) {
 	}
 }
 
-// TestCluster kills, freezes and cuts off nodes of a cluster while clients of all of
-// them work, and checks that what they saw could be. HAWSER_LIN is for how
-// long (12s), HAWSER_LIN_SEED what the clients and the trouble draw from,
-// HAWSER_LIN_SHOW a folder for a history that can't be.
-func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster of processes for a while")
-	}
-	length, seed := 12*time.Second, rand.Uint64()
+// drawn returns for how long a test is to run, and what it draws from.
+func drawn(t *testing.T) (length time.Duration, seed uint64) {
+	t.Helper()
+	length, seed = 12*time.Second, rand.Uint64()
 	if s := os.Getenv("HAWSER_LIN"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
@@ -83,7 +100,19 @@ func TestCluster(t *testing.T) {
 		seed = n
 	}
 	t.Logf("HAWSER_LIN=%v HAWSER_LIN_SEED=%d", length, seed)
-	c := startCluster(t)
+	return length, seed
+}
+
+// TestCluster kills, freezes and cuts off nodes of a cluster while clients of all of
+// them work, and checks that what they saw could be. HAWSER_LIN is for how
+// long (12s), HAWSER_LIN_SEED what the clients and the trouble draw from,
+// HAWSER_LIN_SHOW a folder for a history that can't be.
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster of processes for a while")
+	}
+	length, seed := drawn(t)
+	c := startCluster(t, nil)
 
 	// The relaxed class breaks the rule on purpose: readers use no read index,
 	// and what is written UNSTABLE is seen elsewhere later.

@@ -144,3 +144,89 @@ func TestBrokenRule(t *testing.T) {
 		}
 	}
 }
+
+// TestModelsOfState tells apart what can and what can't be of trees, share
+// reservations and locks: among the latter is what would come of each rule of
+// exactly-once and of the taking over of state if it were broken.
+func TestModelsOfState(t *testing.T) {
+	create := func(call, ret int64, name int, f Token) porcupine.Operation {
+		return op(call, ret, Step{Op: Create, At: Spot{0, name}}, Found{f != 0, f})
+	}
+	look := func(call, ret int64, dir, name int, f Token) porcupine.Operation {
+		return op(call, ret, Step{Op: Lookup, At: Spot{dir, name}}, Found{f != 0, f})
+	}
+	move := func(call, ret int64, from, to Spot, ok bool) porcupine.Operation {
+		return op(call, ret, Step{Op: Rename, At: from, To: to}, Found{OK: ok})
+	}
+	remove := func(call, ret int64, name int, ok bool) porcupine.Operation {
+		return op(call, ret, Step{Op: Remove, At: Spot{0, name}}, Found{OK: ok})
+	}
+	link := func(call, ret int64, f Token, name int, output any) porcupine.Operation {
+		return op(call, ret, Step{Op: Link, File: f, To: Spot{0, name}}, output)
+	}
+	yes, no := Found{OK: true}, Found{}
+	share := func(call, ret int64, how string, owner int, access, deny uint8, ok bool) porcupine.Operation {
+		return op(call, ret, Share{Op: how, Owner: owner, Access: access, Deny: deny}, ok)
+	}
+	lock := func(call, ret int64, how string, owner int, write bool, from, to int, ok bool) porcupine.Operation {
+		return op(call, ret, Range{Op: how, Owner: owner, Write: write, From: from, To: to}, ok)
+	}
+	for _, x := range []struct {
+		name  string
+		model porcupine.Model
+		ops   []porcupine.Operation
+		want  bool
+	}{
+		{"a name is moved to another directory", Trees, []porcupine.Operation{create(0, 1, 0, 7), move(2, 3, Spot{0, 0}, Spot{1, 2}, true), look(4, 5, 1, 2, 7), look(6, 7, 0, 0, 0)}, true},
+		{"a create that was executed again says that the name is there", Trees, []porcupine.Operation{create(0, 1, 0, 0), look(2, 3, 0, 0, 7)}, false},
+		{"a remove that was executed again says that there is nothing", Trees, []porcupine.Operation{create(0, 1, 0, 7), remove(2, 3, 0, false), look(4, 5, 0, 0, 0)}, false},
+		{"a rename that was executed again takes the next file away", Trees, []porcupine.Operation{
+			create(0, 1, 0, 7), move(2, 9, Spot{0, 0}, Spot{0, 1}, true), look(3, 4, 0, 1, 7), create(5, 6, 0, 8), look(10, 11, 0, 0, 0), look(12, 13, 0, 1, 8),
+		}, false},
+		{"a create whose effect was lost", Trees, []porcupine.Operation{create(0, 1, 0, 7), look(2, 3, 0, 0, 0)}, false},
+		{"two names of a file stay when one is moved to the other", Trees, []porcupine.Operation{create(0, 1, 0, 7), link(2, 3, 7, 1, yes), move(4, 5, Spot{0, 0}, Spot{0, 1}, true), look(6, 7, 0, 0, 7)}, true},
+		{"and do not go", Trees, []porcupine.Operation{create(0, 1, 0, 7), link(2, 3, 7, 1, yes), move(4, 5, Spot{0, 0}, Spot{0, 1}, true), look(6, 7, 0, 0, 0)}, false},
+		{"a file without a name gets none", Trees, []porcupine.Operation{create(0, 1, 0, 7), remove(2, 3, 0, true), link(4, 5, 7, 1, Gone{})}, true},
+		{"but it must be without", Trees, []porcupine.Operation{create(0, 1, 0, 7), link(4, 5, 7, 1, Gone{})}, false},
+		{"nor does one come back", Trees, []porcupine.Operation{create(0, 1, 0, 7), remove(2, 3, 0, true), link(4, 5, 7, 1, yes)}, false},
+		{"a link that was executed again", Trees, []porcupine.Operation{create(0, 1, 0, 7), link(2, 3, 7, 1, no)}, false},
+		{"a file is made twice", Trees, []porcupine.Operation{create(0, 1, 0, 7), create(2, 3, 1, 7)}, false},
+
+		{"who denies writing keeps a writer out", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Write, true), share(2, 3, Open, 1, Write, 0, false)}, true},
+		{"a deny mode that was lost with its front-end", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Write, true), share(2, 3, Open, 1, Write, 0, true)}, false},
+		{"a deny mode that outlives its open", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Write, true), share(2, 3, Close, 0, 0, 0, true), share(4, 5, Open, 1, Write, 0, false)}, false},
+		{"a downgrade lets others in", Shares, []porcupine.Operation{
+			share(0, 1, Open, 0, Write, 0, true), share(2, 3, Open, 0, Read, Read, true), share(4, 5, Peek, 1, Read, 0, false),
+			share(6, 7, Downgrade, 0, Write, 0, true), share(8, 9, Peek, 1, Read, 0, true),
+		}, true},
+		{"an upgrade that was executed again meets itself", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Read, false), share(2, 3, Peek, 1, Read, 0, false)}, false},
+		{"an upgrade meets what its owner denies", Shares, []porcupine.Operation{share(0, 1, Open, 0, Write, Read, true), share(2, 3, Open, 0, Read, 0, false)}, true},
+
+		{"an open that is refused has kept another out meanwhile", Shares, Excused([]porcupine.Operation{
+			share(0, 9, Open, 0, Read, Write, false), share(1, 2, Open, 1, Write, 0, false), share(3, 4, Open, 2, Write, Read, true),
+		}), true},
+		{"but not before", Shares, Excused([]porcupine.Operation{
+			share(3, 9, Open, 0, Read, Write, false), share(1, 2, Open, 1, Write, 0, false), share(3, 4, Open, 2, Write, Read, true),
+		}), false},
+		{"two at a time may keep each other out", Shares, Excused([]porcupine.Operation{share(0, 9, Open, 0, Read, Write, false), share(1, 2, Open, 1, Write, 0, false)}), true},
+		{"a closed open lingers", Shares, []porcupine.Operation{share(0, 1, Open, 0, Write, 0, true), share(2, 3, Close, 0, 0, 0, true), share(4, 5, Open, 1, Read, Write, false)}, true},
+		{"none is refused for itself", Shares, Excused([]porcupine.Operation{share(0, 9, Open, 0, Read|Write, 0, false), share(10, 11, Open, 1, Write, 0, true)}), false},
+
+		{"two readers", Locks, []porcupine.Operation{lock(0, 1, Lock, 0, false, 0, 4, true), lock(2, 3, Lock, 1, false, 1, 2, true)}, true},
+		{"a lock that two hold", Locks, []porcupine.Operation{lock(0, 1, Lock, 0, true, 0, 2, true), lock(2, 3, Lock, 1, true, 1, 3, true)}, false},
+		{"side by side", Locks, []porcupine.Operation{lock(0, 1, Lock, 0, true, 0, 2, true), lock(2, 3, Lock, 1, true, 2, 3, true)}, true},
+		{"an unlock splits", Locks, []porcupine.Operation{
+			lock(0, 1, Lock, 0, true, 0, 4, true), lock(2, 3, Unlock, 0, false, 1, 2, true), lock(4, 5, Lock, 1, true, 1, 2, true), lock(6, 7, Test, 1, false, 2, 3, false),
+		}, true},
+		{"an unlock that was executed again takes the next lock away", Locks, []porcupine.Operation{
+			lock(0, 1, Lock, 0, true, 0, 1, true), lock(2, 3, Unlock, 0, false, 0, 1, true), lock(4, 5, Lock, 0, true, 0, 1, true), lock(6, 7, Lock, 1, true, 0, 1, true),
+		}, false},
+		{"a reader's own lock becomes a writer's", Locks, []porcupine.Operation{lock(0, 1, Lock, 0, false, 0, 1, true), lock(2, 3, Lock, 0, true, 0, 1, true), lock(4, 5, Test, 1, false, 0, 1, false)}, true},
+		{"a test that locks", Locks, []porcupine.Operation{lock(0, 1, Test, 0, true, 0, 1, true), lock(2, 3, Lock, 1, true, 0, 1, false)}, false},
+		{"a lock that nobody released", Locks, []porcupine.Operation{lock(0, 1, Lock, 0, true, 0, 1, true), lock(2, 3, Test, 1, true, 0, 1, true)}, false},
+	} {
+		if got := porcupine.CheckOperations(x.model, x.ops); got != x.want {
+			t.Errorf("%s: %v, want %v", x.name, got, x.want)
+		}
+	}
+}

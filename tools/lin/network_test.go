@@ -37,10 +37,11 @@ func (l *link) close() {
 	}
 }
 
-func newNetwork(t *testing.T) *network {
+// newNetwork returns a network whose relays listen on an address of this machine.
+func newNetwork(t *testing.T, host string) *network {
 	n := &network{links: map[*link]struct{}{}}
 	for i := range n.listeners {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -159,6 +159,9 @@ func (c *compound) lock40() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
+	if fresh && sid.Kind() == state.KindLock {
+		return proto.ErrBadStateid // or its owner would be both owners, and wait for itself
+	}
 	o, st := c.ownerOf(sid)
 	if st != proto.OK {
 		return c.settle(st)
@@ -233,20 +236,20 @@ func (c *compound) open40() proto.Status {
 	if st := c.client40(id); st != proto.OK {
 		return st
 	}
-	o, st := c.p.state.OpenOwner(c.client, name, c.p.cfg.Now())
-	if st != proto.OK {
-		return st
-	}
 	var a openArgs // for the decoder to be behind it, if it is a retransmission
 	*c.d = args
 	if st := c.decodeOpen(&a); st == proto.ErrBadxdr {
-		o.Leave()
+		return st
+	}
+	o, st := c.p.state.OpenOwner(c.client, name, c.p.cfg.Now())
+	if st != proto.OK {
 		return st
 	}
 	return c.ordered(proto.OpOpen, func() proto.Status {
 		*c.d = args
 		if sid, f, ok := o.Pending(); ok {
 			c.cancel(sid, f) // it was a stray one (RFC 7530 §16.18.5)
+			o.Cancelled()
 		}
 		at := xdr.Mark(len(c.e.Buffer()))
 		st := c.open()

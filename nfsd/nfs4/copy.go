@@ -34,6 +34,7 @@ func (c *compound) checkPair(p *pair) (srcSize uint64, st proto.Status) {
 		return 0, status(err)
 	}
 	dst, st := c.getattr()
+	c.attrOK = false // dst is about to change
 	switch {
 	case st != proto.OK:
 		return 0, st

@@ -34,17 +34,19 @@ func (c *compound) ordered(op proto.Op, do func() proto.Status, owners ...sequen
 			return proto.ErrDelay
 		}
 	}
-	again := -1
-	for i, s := range owners {
-		switch s.o.Check(op, s.seq) {
-		case state.BadSeqid:
-			return proto.ErrBadSeqid
-		case state.Again:
-			again = i
-		}
+	switch owners[0].o.Check(op, owners[0].seq) {
+	case state.BadSeqid:
+		return proto.ErrBadSeqid
+	case state.Again:
+		return c.replayed(op, owners[0].o.Last())
 	}
-	if again >= 0 {
-		return c.replayed(op, owners[again].o.Last())
+	for _, s := range owners[1:] {
+		// The first owner says that this is a new request. The number of one that holds
+		// nothing is as good as any: Linux forgets a lock-owner that got no lock, and
+		// uses its name again from 0 on (RFC 7530 §9.1.10).
+		if s.o.Check(op, s.seq) != state.Execute && s.o.Holds() {
+			return proto.ErrBadSeqid
+		}
 	}
 	at := xdr.Mark(len(c.e.Buffer()))
 	st = do()

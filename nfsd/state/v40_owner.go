@@ -298,6 +298,19 @@ func (m *Manager) ConfirmOpen(o *Owner, sid Stateid, f vfs.File) (Stateid, proto
 	return h.stateid(), proto.OK
 }
 
+// Holds reports whether the lock-owner has locking state: of one that has none, nothing
+// needs to be known (RFC 7530 §9.1.10).
+func (o *Owner) Holds() bool {
+	o.Client.mu.Lock()
+	defer o.Client.mu.Unlock()
+	for _, l := range o.Client.locks {
+		if l.owner == o.Name {
+			return true
+		}
+	}
+	return false
+}
+
 // ReleaseOwner is RELEASE_LOCKOWNER (RFC 7530 §16.37). It returns which of its lock
 // states, by file, are recorded: they are to be deleted.
 func (m *Manager) ReleaseOwner(c *Client, name []byte) (drop map[vfs.File][]vfs.StateID, st proto.Status) {

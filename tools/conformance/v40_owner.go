@@ -190,6 +190,26 @@ var _ = register("owner",
 		t.Ok(f.Unlock(t, "other", wr(0, 10)), "LOCKU")
 		t.Want(n.c, "LOCK again", ops, proto.ErrDenied)
 	}},
+	// Linux forgets a lock-owner that got no lock, and numbers the next one, of the same
+	// name, from 0 on: its request is not a retransmission, for the open-owner goes on.
+	Case{"lock-owner-that-got-nothing-begins-again", "RFC 7530 §16.10.5", V0, func(t *T) {
+		n := t.numbers(t.Client(), "new")
+		n.ready("x", both)
+		f := t.Open(t.Client(), "x", client.OpenHow{Access: both})
+		t.Ok(f.Lock(t, "other", wr(0, 10)), "LOCK")
+		lock := func(off uint64, seq uint32) *client.Compound {
+			l := wr(off, 10)
+			ops := compound().PutFH(n.fh).LockSeq(n.c.ID(), &l, n.seq, n.sid, nil, seq, []byte("locker"), false)
+			n.seq++
+			return ops
+		}
+		t.Want(n.c, "LOCK of what is locked", lock(0, 0), proto.ErrDenied)
+		t.Want(n.c, "LOCK of that with the next number", lock(0, 1), proto.ErrDenied)
+		t.Want(n.c, "LOCK of what is free with the first number", lock(20, 0), proto.OK)
+		t.Want(n.c, "LOCK of a new owner that is not new", lock(40, 0), proto.ErrBadSeqid)
+		n.seq-- // that has used no number up
+		t.Want(n.c, "CLOSE with the open-owner's next number", compound().PutFH(n.fh).CloseSeq(n.seq, n.sid), proto.OK, proto.ErrLocksHeld)
+	}},
 	Case{"lock-owner-of-two-files", "RFC 7530 §9.1.5", V0, func(t *T) {
 		c := t.Client()
 		a, b := t.Make(c), t.Make(c)

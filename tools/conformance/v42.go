@@ -222,6 +222,31 @@ var _ = register("copy",
 		}
 		t.Is(dst.Clone(t, 0, src, 1<<40, block), "CLONE from past the end", proto.ErrInval)
 	}},
+	Case{"attributes-behind-clone", "RFC 8881 §18.7", V2, func(t *T) {
+		c := t.Client()
+		src, dst := t.Make(c), t.Make(c)
+		t.Ok(src.WriteAll(t, 0, []byte("some odd length")), "WRITE")
+		before := t.Attrs(c, dst.FH(), proto.AttrChange).Change
+		ops := compound().PutFH(src.FH()).Plain(proto.OpSavefh).PutFH(dst.FH())
+		e := ops.Op(proto.OpClone)
+		client.PutStateid(e, src.Stateid())
+		client.PutStateid(e, dst.Stateid())
+		for range 3 { // all of it
+			e.Uint64(0)
+		}
+		r := t.Do(c, ops.Getattr(proto.AttrChange, proto.AttrSize))
+		defer r.Release()
+		_, err := r.OK(proto.OpPutfh, proto.OpSavefh, proto.OpPutfh, proto.OpClone)
+		t.optional(err, "CLONE")
+		d, err := r.OK(proto.OpGetattr)
+		t.Ok(err, "GETATTR")
+		a, err := client.GetAttrs(d)
+		t.Ok(err, "GETATTR")
+		Equal(t, "size", a.Size, 15)
+		if a.Change == before {
+			t.Fatalf("change is %d before and behind CLONE", before)
+		}
+	}},
 	Case{"clone-of-all", "RFC 7862 §15.13", V2, func(t *T) {
 		c := t.Client()
 		src, dst := t.Make(c), t.Make(c)

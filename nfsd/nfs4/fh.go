@@ -89,7 +89,7 @@ func (c *compound) access() proto.Status {
 	case a.Type == cluster.TypeDirectory:
 		supported &^= vfs.AccessExecute // it has no meaning there
 	default:
-		supported &^= vfs.AccessLookup
+		supported &^= vfs.AccessLookup | vfs.AccessDelete // both are of directory entries
 	}
 	want := supported
 	if c.minor >= 2 {

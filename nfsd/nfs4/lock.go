@@ -149,7 +149,10 @@ func (c *compound) lockState(a *state.LockArgs, fresh bool) (*state.Lock, proto.
 func (c *compound) takeLock(l *state.Lock, want vfs.Lock, wait bool) (state.Stateid, proto.Status) {
 	want.State = l.Record()
 	conflict, err := c.fs.Lock(&c.req, c.cur, want)
-	if conflict != nil && (c.replay || c.yield(conflict.Client)) {
+	if conflict != nil && c.replay { // that may be what it was answered before the take-over
+		conflict, err = c.fs.Lock(&c.req, c.cur, want)
+	}
+	if conflict != nil && c.yield(conflict.Client) {
 		conflict, err = c.fs.Lock(&c.req, c.cur, want)
 	}
 	if err != nil {

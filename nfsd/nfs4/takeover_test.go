@@ -588,3 +588,28 @@ func TestDestroyClientidAfterTakeover(t *testing.T) {
 		t.Fatalf("%d client records", n)
 	}
 }
+
+// Who is silent for a lease after a take-over loses its lock to who needs it, also if
+// that one's request may be one of before.
+func TestLapsedLockAfterTakeover(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.r.newSession("a"), w.r.newSession("b")
+	root := a.root()
+	held := a.mustOpen(root, openHow{create: true, name: "f"})
+	if _, st := a.lock(held.fh, lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "p", sid: held.sid}); st != proto.OK {
+		t.Fatal(st)
+	}
+	o := b.mustOpen(root, openHow{name: "f"})
+	w.takeover(a, b)
+	lock := lockArgs{kind: proto.WriteLt, off: 0, len: 10, owner: "q", sid: o.sid}
+	if _, st := b.lock(o.fh, lock); st != proto.ErrDenied {
+		t.Fatal("a lease has begun with the take-over: ", st)
+	}
+	w.r.advance(8 * time.Second)
+	b.do(simple(proto.OpPutrootfh)).is(proto.OK)
+	w.r.advance(3 * time.Second)
+	b.slot = 5 // used for the first time since
+	if _, st := b.lock(o.fh, lock); st != proto.OK {
+		t.Fatal(st)
+	}
+}

@@ -24,6 +24,7 @@ const (
 	coreSetEpoch uint32 = 1 << 11
 	coreHeld     uint32 = 1 << 14
 	coreReaped   uint32 = 1 << 15
+	coreStates   uint32 = 1 << 16
 )
 
 func patient() bool { return os.Getenv("HAWSER_SIM") != "" }
@@ -93,6 +94,29 @@ func TestBroken(t *testing.T) {
 				} else if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "panic") {
 					t.Errorf("outcomes %v: want %q", outcomes, want)
 				}
+			}
+		})
+	}
+}
+
+// TestBrokenTakeOver does it with the rules that clients rely on who go on at
+// another front-end.
+func TestBrokenTakeOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		off  Break
+		core uint32
+		want string
+	}{
+		{"a repeated request is another one", BreakOrigin, 0, "and is told"},
+		{"a recorded open does not keep an unlinked file", 0, coreStates, "has it open"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := find(t, Config{Break: c.off, TakeOver: true}, c.core, 1_000_000)
+			if err == nil {
+				t.Error("not found")
+			} else if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "panic") {
+				t.Errorf("want %q", c.want)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ type client struct {
 	own      cluster.Ino
 	content  []byte
 	unstable []unstable // not known to be committed
+	seq      uint32     // of its last request, if it wanders
 }
 
 type unstable struct {
@@ -29,9 +30,10 @@ type unstable struct {
 
 // answer is a front-end's reply.
 type answer struct {
-	err error
-	v   verifier
-	ino cluster.Ino
+	err  error
+	v    verifier
+	ino  cluster.Ino
+	body []byte
 }
 
 // ask has an operation done by the front-end. ok is false if that died over it.

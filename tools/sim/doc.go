@@ -11,6 +11,10 @@
 // transcribed. Modelled are the Raft group, the network and, for speed, the
 // stores.
 //
+// With Config.TakeOver there are clients besides that go from front-end to
+// front-end in the middle of their requests, while those before may still be at
+// it: each request is executed once, and what is recorded as open stays.
+//
 // Nothing runs at the same time as anything else: a task is a coroutine that
 // runs until it waits. So a seed says all that happens, and a failure is
 // repeated by its seed.

@@ -14,16 +14,17 @@ import (
 // rules watches over the world. It keeps books of its own, in the simplest
 // form: who is fenced, what was executed, and each file byte by byte.
 type rules struct {
-	w       *World
-	front   uint64 // index that the books are at
-	acked   uint64 // index of the newest command that a client was told of
-	writers map[cluster.WriterID]*writerBook
-	blobs   map[cluster.BlobID]*blobBook
-	order   []cluster.BlobID // that were committed and may be alive, in that order
-	files   map[cluster.Ino]*fileBook
-	inos    []cluster.Ino // of files, in order
-	sets    map[cluster.ReplicaSetID]volume.ReplicaSet
-	done    map[uint64]uint64 // operation to the index of its command
+	w        *World
+	front    uint64 // index that the books are at
+	acked    uint64 // index of the newest command that a client was told of
+	writers  map[cluster.WriterID]*writerBook
+	blobs    map[cluster.BlobID]*blobBook
+	order    []cluster.BlobID // that were committed and may be alive, in that order
+	files    map[cluster.Ino]*fileBook
+	inos     []cluster.Ino // of files, in order
+	sets     map[cluster.ReplicaSetID]volume.ReplicaSet
+	done     map[uint64]uint64     // operation to the index of its command
+	requests map[fsm.Origin][]byte // what each had for a result
 }
 
 type writerBook struct {
@@ -65,7 +66,7 @@ type version struct {
 func newRules(w *World) *rules {
 	return &rules{
 		w: w, writers: map[cluster.WriterID]*writerBook{}, blobs: map[cluster.BlobID]*blobBook{},
-		files: map[cluster.Ino]*fileBook{}, sets: map[cluster.ReplicaSetID]volume.ReplicaSet{}, done: map[uint64]uint64{},
+		files: map[cluster.Ino]*fileBook{}, sets: map[cluster.ReplicaSetID]volume.ReplicaSet{}, done: map[uint64]uint64{}, requests: map[fsm.Origin][]byte{},
 	}
 }
 
@@ -173,7 +174,9 @@ func (r *rules) applied(at *replica, e *logEntry) {
 		return
 	}
 	w.lanes[env.Lane] = laneBook{env.Seq, e.result}
-	r.effect(at, e, w, body, err)
+	if !r.repeated(e) {
+		r.effect(at, e, w, body, err)
+	}
 	w.low = max(w.low, env.LowWater)
 }
 

@@ -30,6 +30,7 @@ const (
 	BreakWhole                       // a write is committed in parts
 	BreakFinish                      // blobs are said to be final before the outcome is known
 	BreakChoose                      // blobs are put to sets that are not writable
+	BreakOrigin                      // a request that is repeated elsewhere is another one
 )
 
 // Config says what is simulated.
@@ -37,6 +38,8 @@ type Config struct {
 	Seed     uint64
 	Steps    uint64 // until the world comes to rest; 0: some thousand, as the seed has it
 	Segments bool   // the stores are real ones (datastore/segment)
+	// TakeOver has clients besides that are taken over from front-end to front-end.
+	TakeOver bool
 	Break    Break
 	// Outcomes leaves out the checks that a rule is kept, for those of what
 	// comes of it: that shows what the rule is for.
@@ -52,16 +55,18 @@ type Counts struct {
 	crashes, cuts, leaders, installs, retries, duplicates, fenced, again uint64
 	commits, writes, flushes, reads, hedged, abandoned, moves            uint64
 	collected, orphans, losses                                           uint64
+	moved, repeats                                                       uint64 // with TakeOver
 }
 
 // String returns the counts as a line of text.
 func (c Counts) String() string {
 	return fmt.Sprintf("%d steps, %v simulated, %d entries: %d crashes, %d cuts, %d leaders lost, %d snapshots installed, "+
 		"%d proposals repeated (%d duplicates, %d fenced, %d to be put again), %d commits, %d writes, %d flushes, %d reads, "+
-		"%d hedged, %d ids given up, %d members moved, %d garbage and %d orphans collected, %d stores lost",
+		"%d hedged, %d ids given up, %d members moved, %d garbage and %d orphans collected, %d stores lost, "+
+		"%d requests repeated elsewhere, %d executed before",
 		c.Steps, c.Time.Round(time.Millisecond), c.Entries, c.crashes, c.cuts, c.leaders, c.installs,
 		c.retries, c.duplicates, c.fenced, c.again, c.commits, c.writes, c.flushes, c.reads,
-		c.hedged, c.abandoned, c.moves, c.collected, c.orphans, c.losses)
+		c.hedged, c.abandoned, c.moves, c.collected, c.orphans, c.losses, c.moved, c.repeats)
 }
 
 // A World is one run.
@@ -100,7 +105,7 @@ type Failure struct {
 
 // Error implements error.
 func (f *Failure) Error() string {
-	return fmt.Sprintf("seed %d (break %#x, segments %v), step %d, %v: %s", f.Config.Seed, f.Config.Break, f.Config.Segments, f.Step, f.Time, f.Text)
+	return fmt.Sprintf("seed %d (break %#x, segments %v, take-over %v), step %d, %v: %s", f.Config.Seed, f.Config.Break, f.Config.Segments, f.Config.TakeOver, f.Step, f.Time, f.Text)
 }
 
 // Run simulates one world to its end, where everything is at rest. The error is
@@ -197,6 +202,13 @@ func (w *World) build() {
 		c := &client{w: w, n: i, at: w.nodes[i%nodes]}
 		w.clients = append(w.clients, c)
 		w.spawn(w.outside, c.run)
+	}
+	if w.cfg.TakeOver {
+		for i := range wanderers {
+			c := &client{w: w, n: clients + i}
+			w.clients = append(w.clients, c)
+			w.spawn(w.outside, c.wander)
+		}
 	}
 	w.spawn(w.outside, w.nemesis)
 }
@@ -329,4 +341,6 @@ func (c *Counts) add(d *Counts) {
 	for name, n := range d.faults() {
 		*to[name] += *n
 	}
+	c.moved += d.moved
+	c.repeats += d.repeats
 }

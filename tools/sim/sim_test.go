@@ -75,6 +75,22 @@ func TestWorldsOnSegments(t *testing.T) {
 	worlds(t, long(t, 8*time.Second)/4, func(i uint64) Config { return Config{Seed: first + i, Segments: true} })
 }
 
+// TestTakeOvers has clients besides that go on at another front-end in the
+// middle of a request.
+func TestTakeOvers(t *testing.T) {
+	if seed, ok := seedOf(t); ok {
+		c, err := Run(Config{Seed: seed, TakeOver: true, Trace: trace(t)})
+		t.Log(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	first := uint64(time.Now().UnixNano())
+	t.Logf("seeds from %d on", first)
+	worlds(t, long(t, 8*time.Second)/4, func(i uint64) Config { return Config{Seed: first + i, TakeOver: true} })
+}
+
 func worlds(t *testing.T, length time.Duration, config func(i uint64) Config) {
 	var mu sync.Mutex
 	var total Counts

@@ -25,7 +25,7 @@ var _ = register("results",
 			none uint32
 		}{
 			"a directory": {t.Dir, proto.AccessExecute},
-			"a file":      {t.Create(c, "x", ""), proto.AccessLookup},
+			"a file":      {t.Create(c, "x", ""), proto.AccessLookup | proto.AccessDelete},
 		} {
 			supported, got, err := c.Access(t, x.fh, asked)
 			t.Ok(err, "ACCESS")

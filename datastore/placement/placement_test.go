@@ -190,7 +190,7 @@ func TestPutHedges(t *testing.T) {
 	for name, breakIt := range map[string]func(w *world, id cluster.StoreID){
 		"error": func(w *world, id cluster.StoreID) { w.putErr[id] = cluster.EDISK },
 		"full":  func(w *world, id cluster.StoreID) { w.putErr[id] = cluster.ENOSPC },
-		"hangs": func(w *world, id cluster.StoreID) { w.hang[id], w.hedge = true, 100*time.Millisecond },
+		"hangs": func(w *world, id cluster.StoreID) { w.hang[id], w.hedge = true, 500*time.Millisecond },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 5, set(1, 3, 1, 2, 3), set(2, 3, 3, 4, 5))
@@ -234,7 +234,11 @@ func TestPutFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, 4, set(1, 2, 1, 2), set(2, 2, 3, 4))
 			c.setup(w)
-			ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
+			limit := time.Minute
+			if c.want == context.DeadlineExceeded { //nolint:errorlint // the table's
+				limit = 500 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(bg, limit)
 			defer cancel()
 			_, abandoned, err := w.place().Put(ctx, 1, 2, w.alloc, data)
 			if !errors.Is(err, c.want) || len(abandoned) != c.ids {
@@ -273,7 +277,7 @@ func TestPutOwned(t *testing.T) {
 	w := newWorld(t, 4, set(1, 2, 1, 2), set(2, 2, 3, 4))
 	w.local[1] = true
 	s := stubborn{w, make(chan struct{})}
-	p := New(Config{Map: w, Client: s, Hedge: 10 * time.Millisecond})
+	p := New(Config{Map: w, Client: s, Hedge: 300 * time.Millisecond})
 	released := make(chan struct{})
 	pl, abandoned, err := p.PutOwned(bg, 1, 2, w.alloc, data, func() { close(released) })
 	if err != nil || pl.Set != 2 || len(abandoned) != 1 {

@@ -1,6 +1,7 @@
 package nfs4
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/hawserfs/hawser/nfsd/proto"
@@ -12,12 +13,24 @@ import (
 // A hintFS notes what is to be prefetched.
 type hintFS struct {
 	vfs.FS
+	mu  sync.Mutex
 	got [][2]uint64
 }
 
 func (f *hintFS) Prefetch(r *vfs.Request, file vfs.File, off, n uint64) error {
+	f.mu.Lock()
 	f.got = append(f.got, [2]uint64{off, n})
+	f.mu.Unlock()
 	return f.FS.Prefetch(r, file, off, n)
+}
+
+// take returns what was to be prefetched since it was asked last.
+func (f *hintFS) take() [][2]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := f.got
+	f.got = nil
+	return got
 }
 
 // IO_ADVISE prefetches what is said to be needed, and answers with what it honours.
@@ -49,13 +62,13 @@ func TestIOAdvise(t *testing.T) {
 		{attrSet(proto.IOAdviseDontneed, 40), attrSet(proto.IOAdviseNormal), 0},
 		{bitmap{}, attrSet(proto.IOAdviseNormal), 0},
 	} {
-		hint.got = nil
 		got, st := advise(f.fh, f.sid, c.hints)
-		if st != proto.OK || got != c.want || len(hint.got) != c.prefetched {
-			t.Errorf("%v: %v, %v, %d prefetched", c.hints, st, got, len(hint.got))
+		fetched := hint.take()
+		if st != proto.OK || got != c.want || len(fetched) != c.prefetched {
+			t.Errorf("%v: %v, %v, %d prefetched", c.hints, st, got, len(fetched))
 		}
-		if len(hint.got) == 1 && hint.got[0] != [2]uint64{4096, 8192} {
-			t.Errorf("%v prefetched", hint.got)
+		if len(fetched) == 1 && fetched[0] != [2]uint64{4096, 8192} {
+			t.Errorf("%v prefetched", fetched)
 		}
 	}
 	if _, st := advise(root, state.Anonymous, attrSet(proto.IOAdviseWillneed)); st != proto.ErrIsdir {

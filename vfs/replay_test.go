@@ -217,15 +217,15 @@ func (x *replayTest) run(c *compound, by, n int, replay bool) error {
 	return nil
 }
 
-// keep opens new files, so that they outlive their names on both sides until
-// the end: when they go otherwise is not the model's business.
+// keep opens new files, through each front-end, so that they outlive their names
+// on both sides until the end: when they go otherwise is not the model's business.
 func (x *replayTest) keep(files, model map[string]vfs.File) error {
 	for name, f := range files {
 		if _, ok := x.open[f]; ok || f.Ino == unknown.Ino {
 			continue
 		}
 		x.open[f] = model[name]
-		if err := errors.Join(x.front[0].Open(req(), f), x.model.Open(req(), model[name])); err != nil {
+		if err := errors.Join(x.front[0].Open(req(), f), x.front[1].Open(req(), f), x.model.Open(req(), model[name])); err != nil {
 			return fmt.Errorf("opening %s: %w", name, err)
 		}
 	}
@@ -339,6 +339,7 @@ func (x *replayTest) clear(t *rapid.T) {
 	}
 	for f, m := range x.open {
 		x.front[0].Close(f)
+		x.front[1].Close(f)
 		x.model.Close(m)
 	}
 	clear(x.open)

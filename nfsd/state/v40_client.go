@@ -27,7 +27,7 @@ type V40 struct {
 
 	// Under Client.mu.
 	opens, locks map[string]*Owner
-	orphans      map[[3]byte]*Owner     // open-owners of before a take-over, by the hash of their names
+	orphans      map[[3]byte]*Owner     // open-owners of a taken-over client, by the hash of their names, known or not
 	closed       map[vfs.StateID]*Owner // by the stateid of the last CLOSE
 }
 

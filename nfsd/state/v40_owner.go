@@ -148,17 +148,27 @@ func (m *Manager) OpenOwner(c *Client, name []byte, now cluster.Time) (*Owner, p
 	if o := x.opens[string(name)]; o != nil {
 		return o.enter(now), proto.OK
 	}
-	h := m.ownerHash(c, name, 0)
-	if o := x.orphans[h]; o != nil { // its name was not known until now
-		delete(x.orphans, h)
-		o.Name = string(name)
-		x.opens[o.Name] = o
-		return o.enter(now), proto.OK
-	}
-	if m.full(c, x) {
+	if m.full(c, x) && x.orphans[m.ownerHash(c, name, 0)] == nil {
 		return nil, proto.ErrResource
 	}
-	return x.add(c, x.opens, string(name)).enter(now), proto.OK
+	return m.named(c, x, string(name)).enter(now), proto.OK
+}
+
+// named makes an open-owner, or finds out that it is one whose name was not known until
+// now. c.mu is held.
+func (m *Manager) named(c *Client, x *V40, name string) *Owner {
+	h := m.ownerHash(c, []byte(name), 0)
+	o := x.orphans[h]
+	if o != nil && (o.Name == "" || o.Name == name) {
+		o.Name = name
+		x.opens[name] = o
+		return o
+	}
+	n := x.add(c, x.opens, name)
+	if c.loaded && o == nil {
+		x.orphans[h] = n // it may have opens of before
+	}
+	return n
 }
 
 // LockOwner returns a lock-owner, which is made if need be. Leave ends its use.
@@ -210,6 +220,9 @@ func (m *Manager) OwnerOf(c *Client, sid Stateid, now cluster.Time) (*Owner, pro
 	}
 	if o := all[name]; o != nil {
 		return o.enter(now), proto.OK
+	}
+	if h.lock == nil {
+		return m.named(c, x, name).enter(now), proto.OK
 	}
 	return x.add(c, all, name).enter(now), proto.OK
 }
@@ -403,7 +416,7 @@ func (m *Manager) sweep(c *Client, now cluster.Time) (stray []Unconfirmed) {
 		}
 	}
 	for h, o := range x.orphans {
-		if idle(o) && !hashes[h] {
+		if idle(o) && !hashes[h] && x.opens[o.Name] != o {
 			delete(x.closed, o.closed)
 			delete(x.orphans, h)
 		}

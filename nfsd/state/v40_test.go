@@ -270,3 +270,60 @@ func TestModes(t *testing.T) {
 		t.Error("what was given up can be had again")
 	}
 }
+
+// TestOwnerOfBefore takes a client over that has files open: a stateid from before has
+// the owner that has opened anew, whichever of the two is used first, and for each file.
+// Otherwise, the numbers of one would go on without the other.
+func TestOwnerOfBefore(t *testing.T) {
+	for _, nameFirst := range []bool{true, false} {
+		m := newManager()
+		m.cfg.Extend = ExtendV40
+		c := client40(t, m, "a")
+		var sids []Stateid
+		for ino := range vfs.Ino(3) {
+			sid, o := openAs(t, m, c, "o", ino+10)
+			o.Leave()
+			sids = append(sids, sid)
+		}
+		r, _ := m.Record(c.ID)
+		cfg := m.cfg
+		cfg.Epoch++
+		n := New(cfg)
+		if err := n.Load(0, []vfs.ClientRecord{{ID: r.ID, Record: r.Bytes}}); err != nil {
+			t.Fatal(err)
+		}
+		d, st := n.Client40(c.ID, 0)
+		if st != proto.OK {
+			t.Fatal(st)
+		}
+		owners := make(map[*Owner]bool)
+		name := func() {
+			o, st := n.OpenOwner(d, []byte("o"), 0)
+			if st != proto.OK {
+				t.Fatal(st)
+			}
+			owners[o] = true
+			o.Leave()
+		}
+		if nameFirst {
+			name()
+		}
+		for i, sid := range sids {
+			d.mu.Lock()
+			n.revive(d, sid.Other, vfs.File{Volume: 1, Ino: vfs.Ino(i) + 10})
+			d.mu.Unlock()
+			o, st := n.OwnerOf(d, sid, 0)
+			if st != proto.OK {
+				t.Fatal(st)
+			}
+			owners[o] = true
+			o.Leave()
+			if i == 0 {
+				name()
+			}
+		}
+		if len(owners) != 1 {
+			t.Errorf("there are %d owners, name first: %v", len(owners), nameFirst)
+		}
+	}
+}

@@ -97,6 +97,11 @@ set ` + "`nfs.group_lookup`" + `.
 `
 
 const restarts = `
+### Other clients
+
+libnfs works from 7.0.0 on, and with it fio's nfs engine; 4.0.0, which Debian 12 has, can list and read, but writes of 64 KiB
+and more fail in the client, before anything is sent.
+
 ## When a node restarts, stops or dies
 
 What a client takes for "the server" is an identity: a floating address, or a node's own addresses. Client ids and

@@ -410,6 +410,9 @@ func (c *compound) openDowngrade() proto.Status {
 	if st != proto.OK {
 		return c.settle(st)
 	}
+	if ch.Regain && c.permitted(c.cur, vfs.AccessRead) != proto.OK {
+		return proto.ErrInval
+	}
 	if st := c.apply(&ch); st != proto.OK {
 		return st
 	}

@@ -25,6 +25,9 @@ type Open struct {
 	with, without uint32 // access and deny
 	before        []earlier
 	unconfirmed   bool // NFSv4.0: OPEN_CONFIRM has not come
+	// Its client was taken over, and what it had open only for reading is not
+	// known here before it is used: that may be part of this open.
+	inherits bool
 
 	next, prev *Open // of the same file, under the shard's lock
 }
@@ -150,6 +153,9 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 		}
 		o = &Open{key: k, owner: string(a.Owner), named: true, access: a.Access, deny: a.Deny, asked: mode(a.Access, a.Deny)}
 		o.holding = holding{other: a.Other, client: c, file: a.File, seq: 1, open: o}
+		if o.inherits = c.loaded; o.inherits {
+			o.asked |= mode(proto.ShareAccessRead, 0)
+		}
 		if recorded || a.Recorded {
 			o.with, o.without = a.Access, a.Deny
 		}
@@ -234,6 +240,9 @@ type Change struct {
 	Unlock []vfs.Lock    // to be released
 	Drop   []vfs.StateID // to be deleted
 	Wait   bool          // before the answer, for others are kept out by it
+	// Regain: a right to read that the client says it has had before it was
+	// taken over. The user must be permitted to.
+	Regain bool
 }
 
 // PlanDowngrade says what an OPEN_DOWNGRADE does to what is recorded (RFC 8881
@@ -245,9 +254,14 @@ func (m *Manager) PlanDowngrade(c *Client, sid Stateid, f vfs.File, access, deny
 	if st != proto.OK {
 		return ch, st
 	}
-	if access == 0 || access&^o.access != 0 || deny&^o.deny != 0 || !o.asked.make(access, deny) {
+	had := o.access
+	if o.inherits {
+		had |= proto.ShareAccessRead
+	}
+	if access == 0 || access&^had != 0 || deny&^o.deny != 0 || !o.asked.make(access, deny) {
 		return ch, proto.ErrInval
 	}
+	ch.Regain = access&^o.access != 0
 	all := o.records()
 	if len(all) == 0 || access == o.access && deny == o.deny && o.covers(access, deny) && len(all) == 1 {
 		return ch, proto.OK
@@ -277,7 +291,9 @@ func (m *Manager) Downgrade(c *Client, sid Stateid, f vfs.File, access, deny uin
 	if st != proto.OK {
 		return Stateid{}, st
 	}
-	m.shares.change(f, o.access, o.deny, access, deny)
+	if !m.shares.change(f, o.access, o.deny, access, deny) {
+		return Stateid{}, proto.ErrInval // another one denies what it would regain
+	}
 	o.access, o.deny = access, deny
 	o.asked = o.asked.within(access, deny)
 	switch {

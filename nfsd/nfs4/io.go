@@ -32,8 +32,11 @@ func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.S
 		want = vfs.AccessModify
 	}
 	if !sid.Special() {
-		st := c.opened(sid, f, access)
-		if st != proto.ErrOpenmode || access != proto.ShareAccessRead {
+		other, st := c.opened(sid, f, access)
+		switch {
+		case other:
+			return c.permitted(f, want)
+		case st != proto.ErrOpenmode || access != proto.ShareAccessRead:
 			return st
 		}
 		// A client may have to read around what it writes (RFC 8881 §9.1.2):
@@ -49,18 +52,20 @@ func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.S
 	return c.permitted(f, want)
 }
 
-// opened says whether a stateid, not a special one, has access to f's data.
-func (c *compound) opened(sid state.Stateid, f vfs.File, access uint32) proto.Status {
+// opened says whether a stateid, not a special one, has access to f's data, and
+// whether it is another user's.
+func (c *compound) opened(sid state.Stateid, f vfs.File, access uint32) (other bool, st proto.Status) {
 	if c.minor == 0 {
 		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return st
+			return false, st
 		}
 	}
-	st := c.p.state.CheckIO(c.client, sid, f, access)
+	uid := c.req.Cred().UID
+	other, st = c.p.state.CheckIO(c.client, sid, f, access, uid)
 	if c.learn(&st, sid, f) {
-		st = c.p.state.CheckIO(c.client, sid, f, access)
+		other, st = c.p.state.CheckIO(c.client, sid, f, access, uid)
 	}
-	return c.settle(st)
+	return other, c.settle(st)
 }
 
 // denyStatus is the status for an error of Denied: denied, if that is what it says.
@@ -194,10 +199,11 @@ func (c *compound) applyAttrs(sid state.Stateid, a *change) (bitmap, proto.Statu
 		sid = c.resolve(sid)
 		switch {
 		case !sid.Special():
-			if st := c.opened(sid, c.cur, proto.ShareAccessWrite); st != proto.OK {
+			other, st := c.opened(sid, c.cur, proto.ShareAccessWrite)
+			if st != proto.OK {
 				return bitmap{}, st
 			}
-			opened = true
+			opened = !other
 		default:
 			if err := c.fs.Denied(&c.req, c.cur, vfs.StateID{}, vfs.AccessModify); err != nil {
 				return bitmap{}, denyStatus(err, proto.ErrLocked)

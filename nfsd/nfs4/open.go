@@ -292,7 +292,7 @@ func (c *compound) hold(a *openArgs, f vfs.File) (state.Stateid, proto.Status) {
 		return state.Stateid{}, status(err)
 	}
 	args := state.OpenArgs{
-		Owner: a.owner, File: f, Access: a.access, Deny: a.deny, Other: a.other, Recorded: a.recorded,
+		Owner: a.owner, File: f, Access: a.access, Deny: a.deny, UID: c.req.Cred().UID, Other: a.other, Recorded: a.recorded,
 		Reclaim: a.claim == proto.ClaimPrevious,
 	}
 	o, st := c.holdAs(&args, a.claim == proto.ClaimPrevious)

@@ -49,7 +49,7 @@ func TestDowngradeToWhatWasBefore(t *testing.T) {
 		if st != proto.OK {
 			t.Fatalf("%s: %v", c.name, st)
 		}
-		if st := n.CheckIO(c.client, sid, f, c.access&-c.access); st != proto.OK {
+		if _, st := n.CheckIO(c.client, sid, f, c.access&-c.access, 0); st != proto.OK {
 			t.Errorf("%s: %v", c.name, st)
 		}
 	}

@@ -25,11 +25,32 @@ type Open struct {
 	with, without uint32 // access and deny
 	before        []earlier
 	unconfirmed   bool // NFSv4.0: OPEN_CONFIRM has not come
+	uid           uint32
+	user          userKind
 	// Its client was taken over, and what it had open only for reading is not
 	// known here before it is used: that may be part of this open.
 	inherits bool
 
 	next, prev *Open // of the same file, under the shard's lock
+}
+
+// A userKind says whether an open's uid is who opened it.
+type userKind uint8
+
+const (
+	userUnknown userKind = iota // it was opened before a take-over: whoever uses it first
+	userOne
+	userMany // several have: who, is not remembered
+)
+
+// uses notes that a user has opened o. c.mu is held.
+func (o *Open) uses(uid uint32) {
+	switch {
+	case o.user == userUnknown:
+		o.uid, o.user = uid, userOne
+	case o.uid != uid:
+		o.user = userMany
+	}
 }
 
 // An earlier name of an open.
@@ -43,6 +64,7 @@ type OpenArgs struct {
 	Owner        []byte
 	File         vfs.File
 	Access, Deny uint32 // proto.ShareAccess…, proto.ShareDeny…
+	UID          uint32 // who opens it
 	// Other is the name that it gets unless the owner has the file open already.
 	Other vfs.StateID
 	// Reclaim says that the owner claims what it has: own opens don't conflict.
@@ -153,6 +175,7 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 		}
 		o = &Open{key: k, owner: string(a.Owner), named: true, access: a.Access, deny: a.Deny, asked: mode(a.Access, a.Deny)}
 		o.holding = holding{other: a.Other, client: c, file: a.File, seq: 1, open: o}
+		o.uses(a.UID)
 		if o.inherits = c.loaded; o.inherits {
 			o.asked |= mode(proto.ShareAccessRead, 0)
 		}
@@ -167,6 +190,7 @@ func (m *Manager) Open(c *Client, a *OpenArgs, recorded bool) (r Opened, st prot
 		return r, proto.ErrShareDenied
 	}
 	o.access, o.deny, o.idle = access, deny, false
+	o.uses(a.UID)
 	o.asked |= mode(a.Access, a.Deny)
 	switch {
 	case o.unknown:

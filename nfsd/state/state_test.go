@@ -122,7 +122,7 @@ func TestGoneClient(t *testing.T) {
 	if _, st := open(m, c, "o", f, 1, 0); st != proto.ErrExpired {
 		t.Fatal(st)
 	}
-	if st := m.CheckIO(c, sid, f, 1); st != proto.ErrExpired {
+	if _, st := m.CheckIO(c, sid, f, 1, 0); st != proto.ErrExpired {
 		t.Fatal(st)
 	}
 	if !m.shares.possible(f, 0, 0, proto.ShareAccessWrite, 0) {

@@ -133,16 +133,21 @@ func (m *Manager) Test(c *Client, sid Stateid) proto.Status {
 
 // CheckIO checks the stateid of a READ, WRITE or other use of a file's data:
 // access is proto.ShareAccessRead or proto.ShareAccessWrite. OPENMODE: the open
-// does not have that right. Unknown: see Learn.
-func (m *Manager) CheckIO(c *Client, sid Stateid, f vfs.File, access uint32) proto.Status {
+// does not have that right. Unknown: see Learn. other: it was opened by another
+// user than uid, who must be permitted himself what he does: a stateid is no secret.
+func (m *Manager) CheckIO(c *Client, sid Stateid, f vfs.File, access, uid uint32) (other bool, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, st := m.findOn(c, sid, f)
 	if st != proto.OK {
-		return st
+		return false, st
 	}
-	if h.open.access&access == 0 {
-		return proto.ErrOpenmode
+	o := h.open
+	if o.access&access == 0 {
+		return false, proto.ErrOpenmode
 	}
-	return proto.OK
+	if o.user == userUnknown {
+		o.uses(uid)
+	}
+	return o.user == userOne && o.uid != uid, proto.OK
 }

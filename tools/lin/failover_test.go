@@ -165,8 +165,8 @@ func play(t *testing.T, sc scene, seed uint64, forgetful bool, stop <-chan struc
 // and all of them together must be what could have happened one after the other.
 // The environment is TestCluster's.
 func TestFailover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster of processes for a while")
+	if testing.Short() || os.Getenv("HAWSER_LIN") == "" {
+		t.Skip("runs a cluster of processes for a while: `make soak`, or HAWSER_LIN=1m")
 	}
 	lab := atBridge(t)
 	if lab == nil {
@@ -180,12 +180,16 @@ func TestFailover(t *testing.T) {
 	c.served()
 
 	t.Run("the check finds out clients that send new requests instead of repeating old ones", func(t *testing.T) {
-		stop := make(chan struct{})
-		time.AfterFunc(2*time.Second, func() { close(stop) })
-		names, _, _ := play(t, makeScene(t, "forgetful"), seed, true, stop)
-		if check(t, "names", Trees, names) {
-			t.Error("operations that are executed twice pass for linearizable")
+		// Whether a lost answer matters in a history is a matter of luck.
+		for try := range uint64(5) {
+			stop := make(chan struct{})
+			time.AfterFunc(2*time.Second, func() { close(stop) })
+			names, _, _ := play(t, makeScene(t, fmt.Sprint("forgetful-", try)), seed+try, true, stop)
+			if !check(t, "names", Trees, names) {
+				return
+			}
 		}
+		t.Error("operations that are executed twice pass for linearizable")
 	})
 
 	for left := length; left > 0 && !t.Failed(); left -= 15 * time.Second {

@@ -241,7 +241,8 @@ func TestIdentitiesMove(t *testing.T) {
 		l.confirmed.mu.Lock()
 		next := l.confirmed.before.leader == dead.Self() // on a busy machine another may have led in between
 		l.confirmed.mu.Unlock()
-		if next && heard.After(gone) {
+		const underWay = 50 * time.Millisecond // what was sent before may be heard after; an election takes longer
+		if next && heard.After(gone.Add(underWay)) {
 			t.Errorf("the new leader gives the last one time from %v after its death on", heard.Sub(gone))
 		}
 		for _, w := range v.Machine.Writers() {

@@ -9,11 +9,7 @@ import (
 	"log/slog"
 	"os/user"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
 	"github.com/hawserfs/hawser/nfsd/xdr"
@@ -63,109 +59,21 @@ type Config struct {
 }
 
 // Groups remembers the groups of users. Reading takes no lock.
-type Groups struct {
-	cfg   Config
-	known sync.Map // uint32 -> *entry
-	n     atomic.Int64
-	one   singleflight.Group
-	busy  chan struct{}
-	now   func() time.Time
-}
-
-// An entry is what is known about a user: gids is nil if that is nothing.
-type entry struct {
-	gids    []uint32
-	expires time.Time
-}
-
-// failTTL is how long a failed lookup is not tried again.
-const failTTL = 10 * time.Second
+type Groups struct{ *cache[uint32, []uint32] }
 
 // New returns Groups.
 func New(cfg Config) *Groups {
 	if cfg.Lookup == nil {
 		cfg.Lookup = System
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = 5 * time.Minute
-	}
-	if cfg.Wait == 0 {
-		cfg.Wait = 5 * time.Second
-	}
-	if cfg.Max == 0 {
-		cfg.Max = 65536
-	}
-	if cfg.MaxBusy == 0 {
-		cfg.MaxBusy = 16
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Groups{cfg: cfg, busy: make(chan struct{}, cfg.MaxBusy), now: time.Now}
+	l := limits{TTL: cfg.TTL, Wait: cfg.Wait, Max: cfg.Max, MaxBusy: cfg.MaxBusy, Logger: cfg.Logger}
+	return &Groups{newCache(l, cfg.Lookup, func(uid uint32) string { return strconv.FormatUint(uint64(uid), 10) })}
 }
 
 // Of returns the groups of a user. It reports false if they are not to be had:
 // the user is not known here, or the answer takes too long. The slice must
 // not be changed.
-func (g *Groups) Of(ctx context.Context, uid uint32) ([]uint32, bool) {
-	var old *entry
-	if v, ok := g.known.Load(uid); ok {
-		old = v.(*entry)
-		if g.now().Before(old.expires) {
-			return old.gids, old.gids != nil
-		}
-	}
-	ch := g.one.DoChan(strconv.FormatUint(uint64(uid), 10), func() (any, error) {
-		return g.ask(uid, old), nil
-	})
-	t := time.NewTimer(g.cfg.Wait)
-	defer t.Stop()
-	select {
-	case r := <-ch:
-		old = r.Val.(*entry)
-	case <-t.C:
-		g.cfg.Logger.Warn("looking up a user's groups takes too long; going on without", "uid", uid, "waited", g.cfg.Wait)
-	case <-ctx.Done():
-	}
-	if old == nil {
-		return nil, false
-	}
-	return old.gids, old.gids != nil
-}
-
-// ask looks uid up and remembers the answer. When the lookup fails, what was
-// known (old, may be nil) stays for a while.
-func (g *Groups) ask(uid uint32, old *entry) *entry {
-	e := &entry{}
-	if old != nil {
-		e.gids = old.gids
-	}
-	select {
-	case g.busy <- struct{}{}:
-	default:
-		return e // too many hang already; not remembered
-	}
-	gids, err := g.cfg.Lookup(uid)
-	<-g.busy
-	switch {
-	case err == nil:
-		e.gids, e.expires = gids, g.now().Add(g.cfg.TTL)
-		if gids == nil {
-			e.gids = []uint32{}
-		}
-	case errors.Is(err, ErrUnknown):
-		e.gids, e.expires = nil, g.now().Add(g.cfg.TTL)
-	default:
-		g.cfg.Logger.Warn("looking up a user's groups failed; using what is known", "uid", uid, "err", err)
-		e.expires = g.now().Add(failTTL)
-	}
-	if _, known := g.known.Swap(uid, e); !known && g.n.Add(1) > int64(g.cfg.Max) {
-		// Forgetting all is crude and rare; each is asked for once more.
-		g.known.Clear()
-		g.n.Store(0)
-	}
-	return e
-}
+func (g *Groups) Of(ctx context.Context, uid uint32) ([]uint32, bool) { return g.get(ctx, uid) }
 
 // Handler returns a handler that serves calls by h, after it has replaced the
 // groups in their AUTH_SYS credentials by those looked up. The superuser's, and

@@ -7,10 +7,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 )
 
 // A NameLookup returns the number of a user or group: ErrUnknown if there is none of
@@ -59,13 +56,8 @@ type NamesConfig struct {
 // Names finds the numbers of the users and groups that clients name, as name@domain
 // (RFC 8881 §5.9). It remembers them.
 type Names struct {
-	cfg  NamesConfig
-	one  singleflight.Group
-	busy chan struct{}
-	now  func() time.Time
-
-	mu    sync.Mutex
-	known map[nameKey]named
+	*cache[nameKey, uint32]
+	domain string
 }
 
 type nameKey struct {
@@ -73,10 +65,12 @@ type nameKey struct {
 	group bool
 }
 
-type named struct {
-	id      uint32
-	ok      bool
-	expires time.Time
+// flight returns a name for k that no other key has.
+func (k nameKey) flight() string {
+	if k.group {
+		return "g" + k.name
+	}
+	return "u" + k.name
 }
 
 // NewNames returns Names.
@@ -84,76 +78,17 @@ func NewNames(cfg NamesConfig) *Names {
 	if cfg.Lookup == nil {
 		cfg.Lookup = SystemName
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = 5 * time.Minute
-	}
-	if cfg.Wait == 0 {
-		cfg.Wait = 5 * time.Second
-	}
-	if cfg.Max == 0 {
-		cfg.Max = 65536
-	}
-	if cfg.MaxBusy == 0 {
-		cfg.MaxBusy = 16
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Names{cfg: cfg, busy: make(chan struct{}, cfg.MaxBusy), now: time.Now, known: make(map[nameKey]named)}
+	l := limits{TTL: cfg.TTL, Wait: cfg.Wait, Max: cfg.Max, MaxBusy: cfg.MaxBusy, Logger: cfg.Logger}
+	lookup := func(k nameKey) (uint32, error) { return cfg.Lookup(k.name, k.group) }
+	return &Names{newCache(l, lookup, nameKey.flight), cfg.Domain}
 }
 
 // ID returns the number of a user or group that is named name@domain. It reports
 // false if it is not to be had: another domain, no such name, or no answer in time.
 func (n *Names) ID(ctx context.Context, owner string, group bool) (uint32, bool) {
 	name, domain, found := strings.Cut(owner, "@")
-	if !found || name == "" || !strings.EqualFold(domain, n.cfg.Domain) {
+	if !found || name == "" || !strings.EqualFold(domain, n.domain) {
 		return 0, false
 	}
-	k := nameKey{name, group}
-	n.mu.Lock()
-	e, ok := n.known[k]
-	n.mu.Unlock()
-	if ok && n.now().Before(e.expires) {
-		return e.id, e.ok
-	}
-	kind := "u"
-	if group {
-		kind = "g"
-	}
-	ch := n.one.DoChan(kind+name, func() (any, error) { return n.ask(k, e), nil })
-	t := time.NewTimer(n.cfg.Wait)
-	defer t.Stop()
-	select {
-	case r := <-ch:
-		e = r.Val.(named)
-	case <-t.C:
-		n.cfg.Logger.Warn("looking up a name takes too long", "name", name, "waited", n.cfg.Wait)
-	case <-ctx.Done():
-	}
-	return e.id, e.ok
-}
-
-// ask looks a name up and remembers the answer. When the lookup fails, what was known
-// stays for a while.
-func (n *Names) ask(k nameKey, old named) named {
-	select {
-	case n.busy <- struct{}{}:
-	default:
-		return old // too many hang already; not remembered
-	}
-	id, err := n.cfg.Lookup(k.name, k.group)
-	<-n.busy
-	e := named{id: id, ok: err == nil, expires: n.now().Add(n.cfg.TTL)}
-	if err != nil && !errors.Is(err, ErrUnknown) {
-		n.cfg.Logger.Warn("looking up a name failed; using what is known", "name", k.name, "err", err)
-		e = old
-		e.expires = n.now().Add(failTTL)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.known) >= n.cfg.Max {
-		clear(n.known) // crude and rare; each is asked for once more
-	}
-	n.known[k] = e
-	return e
+	return n.get(ctx, nameKey{name, group})
 }

@@ -134,8 +134,12 @@ func findAddress(r registry.View, a netip.Addr) (registry.Identity, bool) {
 }
 
 // address returns the identity of a floating address that is written with or
-// without its prefix length.
-func address(r registry.View, s string) (registry.Identity, error) {
+// without its prefix length, as of now.
+func (n *Node) address(ctx context.Context, s string) (registry.Identity, error) {
+	r, err := n.RegistryAt(ctx)
+	if err != nil {
+		return registry.Identity{}, err
+	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		p, err := netip.ParsePrefix(s)
@@ -156,11 +160,7 @@ func address(r registry.View, s string) (registry.Identity, error) {
 // and opens of its clients are released, and its clients find no server. If ctx
 // ends before that, it goes on by itself.
 func (n *Node) RemoveAddress(ctx context.Context, s string) error {
-	r, err := n.RegistryAt(ctx)
-	if err != nil {
-		return err
-	}
-	i, err := address(r, s)
+	i, err := n.address(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -180,11 +180,7 @@ func (n *Node) RemoveAddress(ctx context.Context, s string) error {
 // MoveAddress has a floating address, written with or without its prefix
 // length, served by another node; "" is one of the cluster's choice. See Handover.
 func (n *Node) MoveAddress(ctx context.Context, s string, to cluster.NodeID) error {
-	r, err := n.RegistryAt(ctx)
-	if err != nil {
-		return err
-	}
-	i, err := address(r, s)
+	i, err := n.address(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,17 @@ func (p *Program) Start(ctx context.Context) error {
 	return nil
 }
 
+// stopWatching ends what Start began. It may be repeated.
+func (p *Program) stopWatching() {
+	p.mu.Lock()
+	cancel := p.unwatch
+	p.unwatch = nil
+	p.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
 // A watcher is told what other front-ends do to files.
 type watcher struct{ p *Program }
 
@@ -61,13 +72,7 @@ func (p *Program) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			p.mu.Lock()
-			cancel := p.unwatch
-			p.unwatch = nil
-			p.mu.Unlock()
-			if cancel != nil {
-				cancel()
-			}
+			p.stopWatching()
 			return
 		case <-t.C:
 		case <-p.kick:

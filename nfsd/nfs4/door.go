@@ -142,13 +142,7 @@ func (p *Program) Abandon() {
 	if !p.door.move(doorLost) {
 		return
 	}
-	p.mu.Lock()
-	cancel := p.unwatch
-	p.unwatch = nil
-	p.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
+	p.stopWatching()
 	p.state.EachSession(func(s *state.Session) { channelOf(s).close() })
 }
 

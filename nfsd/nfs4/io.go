@@ -55,10 +55,8 @@ func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.S
 // opened says whether a stateid, not a special one, has access to f's data, and
 // whether it is another user's.
 func (c *compound) opened(sid state.Stateid, f vfs.File, access uint32) (other bool, st proto.Status) {
-	if c.minor == 0 {
-		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return false, st
-		}
+	if st := c.holder(sid); st != proto.OK {
+		return false, st
 	}
 	uid := c.req.Cred().UID
 	other, st = c.p.state.CheckIO(c.client, sid, f, access, uid)

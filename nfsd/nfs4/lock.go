@@ -95,10 +95,8 @@ func (c *compound) lock() proto.Status {
 	la := state.LockArgs{
 		Open: c.resolve(sid), File: c.cur, Owner: owner, Write: excl, Salt: c.newSalt(),
 	}
-	if c.minor == 0 {
-		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return st
-		}
+	if st := c.holder(sid); st != proto.OK {
+		return st
 	}
 	if reclaim && !c.p.state.MayReclaim(c.client, c.p.cfg.Now()) {
 		return proto.ErrNoGrace
@@ -240,10 +238,8 @@ func (c *compound) locku() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	if c.minor == 0 {
-		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return st
-		}
+	if st := c.holder(sid); st != proto.OK {
+		return st
 	}
 	sid = c.resolve(sid)
 	l, st := c.p.state.LockFind(c.client, sid, c.cur)

@@ -394,10 +394,8 @@ func (c *compound) openDowngrade() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if c.minor == 0 {
-		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return st
-		}
+	if st := c.holder(sid); st != proto.OK {
+		return st
 	}
 	sid = c.resolve(sid)
 	mu := c.p.fileLock(c.client.ID, c.cur)
@@ -453,10 +451,8 @@ func (c *compound) close() proto.Status {
 	if c.d.Err() != nil {
 		return proto.ErrBadxdr
 	}
-	if c.minor == 0 {
-		if st := c.p.v40.holder(c, sid); st != proto.OK {
-			return st
-		}
+	if st := c.holder(sid); st != proto.OK {
+		return st
 	}
 	sid = c.resolve(sid)
 	mu := c.p.fileLock(c.client.ID, c.cur)

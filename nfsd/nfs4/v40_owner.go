@@ -82,7 +82,7 @@ func (c *compound) replayed(op proto.Op, r state.Reply) proto.Status {
 // ownerOf returns the owner of a stateid of the current file. Unknown: there is none
 // any more, and the client was taken over.
 func (c *compound) ownerOf(sid state.Stateid) (*state.Owner, proto.Status) {
-	if st := c.p.v40.holder(c, sid); st != proto.OK {
+	if st := c.holder(sid); st != proto.OK {
 		return nil, st
 	}
 	o, st := c.p.state.OwnerOf(c.client, sid, c.p.cfg.Now())

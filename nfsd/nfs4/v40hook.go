@@ -32,3 +32,12 @@ type v40Handler interface {
 	// tick does what is due at the time now.
 	tick(ctx context.Context, now cluster.Time)
 }
+
+// holder makes the client that a stateid belongs to the request's, in NFSv4.0. Later
+// on it is the session's.
+func (c *compound) holder(sid state.Stateid) proto.Status {
+	if c.minor != 0 {
+		return proto.OK
+	}
+	return c.p.v40.holder(c, sid)
+}

@@ -46,41 +46,25 @@ func trace(t *testing.T) func(string) {
 }
 
 // TestWorlds simulates one world after the other, on each core.
-func TestWorlds(t *testing.T) {
-	if seed, ok := seedOf(t); ok {
-		c, err := Run(Config{Seed: seed, Trace: trace(t)})
-		t.Log(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	first := uint64(time.Now().UnixNano())
-	t.Logf("seeds from %d on", first)
-	worlds(t, long(t, 4*time.Second), func(i uint64) Config { return Config{Seed: first + i} })
-}
+func TestWorlds(t *testing.T) { simulate(t, long(t, 4*time.Second), Config{}) }
 
 // TestWorldsOnSegments does it with the real stores.
 func TestWorldsOnSegments(t *testing.T) {
-	if seed, ok := seedOf(t); ok {
-		c, err := Run(Config{Seed: seed, Segments: true, Trace: trace(t)})
-		t.Log(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	first := uint64(time.Now().UnixNano())
-	t.Logf("seeds from %d on", first)
-	worlds(t, long(t, 8*time.Second)/4, func(i uint64) Config { return Config{Seed: first + i, Segments: true} })
+	simulate(t, long(t, 8*time.Second)/4, Config{Segments: true})
 }
 
 // TestTakeOvers has clients besides that go on at another front-end in the
 // middle of a request.
 func TestTakeOvers(t *testing.T) {
+	simulate(t, long(t, 8*time.Second)/4, Config{TakeOver: true})
+}
+
+// simulate runs the world of the seed that is given, or new ones for a while.
+func simulate(t *testing.T, length time.Duration, c Config) {
 	if seed, ok := seedOf(t); ok {
-		c, err := Run(Config{Seed: seed, TakeOver: true, Trace: trace(t)})
-		t.Log(c)
+		c.Seed, c.Trace = seed, trace(t)
+		n, err := Run(c)
+		t.Log(n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +72,11 @@ func TestTakeOvers(t *testing.T) {
 	}
 	first := uint64(time.Now().UnixNano())
 	t.Logf("seeds from %d on", first)
-	worlds(t, long(t, 8*time.Second)/4, func(i uint64) Config { return Config{Seed: first + i, TakeOver: true} })
+	worlds(t, length, func(i uint64) Config {
+		c := c
+		c.Seed = first + i
+		return c
+	})
 }
 
 func worlds(t *testing.T, length time.Duration, config func(i uint64) Config) {

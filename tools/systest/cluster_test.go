@@ -68,7 +68,7 @@ listen: {peer: "%[3]s:7420", nfs: ["%[3]s:2049"], admin: %[2]s/admin.sock}
 raft: {snapshot_threshold: 4096, trailing_logs: 2048}
 store: {segment_size: 64MiB, reserve: 64MiB, free_delay: 5s}
 cache: {data: 128MiB, metadata: 64MiB, dirty: 64MiB}
-nfs: {lease: 15s, grace: 15s}
+nfs: {lease: 15s}
 log: {level: debug}
 `
 

@@ -49,7 +49,10 @@ type Options struct {
 	Buffered bool
 	// Manual leaves upkeep to calls of Maintain: no goroutine is started.
 	Manual bool
-	Logger *slog.Logger
+	// Damaged is called, if not nil, by each Read that finds its copy damaged
+	// (ECORRUPT) or unreadable (EIO). It must be quick.
+	Damaged func(key cluster.BlobKey, err error)
+	Logger  *slog.Logger
 }
 
 // Meta is what is known of a blob beside its key and content.

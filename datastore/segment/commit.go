@@ -14,6 +14,9 @@ type entry struct {
 	f       *file
 	keys    []cluster.BlobKey // of a tombstone
 	written bool              // under Store.mu
+	// replaces: a damaged copy of the blob may be there, which the record takes
+	// the place of.
+	replaces bool
 	err     error             // its result
 	// wake says true to the entry whose caller is to commit next, and false to
 	// one that is committed.
@@ -192,6 +195,24 @@ func (s *Store) apply(batch []*entry) error {
 		s.pos.off, s.pos.seq = r.end(), max(s.pos.seq, r.seq+1)
 		switch r.kind {
 		case kindBlob:
+			if e.replaces && on(ruleReplaceBooks) {
+				if pendingPuts {
+					// The lookup must see them.
+					if err := finish(); err != nil {
+						return err
+					}
+					b.Close()
+					b, pendingPuts = s.idx.db.NewBatch(), false
+				}
+				switch info, loc, err := s.idx.lookup(r.info.Key); {
+				case err == nil:
+					if err := s.kill(b, info, loc); err != nil {
+						return err
+					}
+				case err != cluster.ENOBLOB:
+					return err
+				}
+			}
 			k, v := blobKey(r.info.Key), blobValue(r)
 			if err := b.Set(k[:], v[:], nil); err != nil {
 				return err

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -46,6 +47,9 @@ func (s *Store) Read(ctx context.Context, key cluster.BlobKey, off, n uint32) (B
 			return Blocks{}, err2
 		}
 		if loc2 == loc {
+			if s.opts.Damaged != nil && (errors.Is(err, cluster.ECORRUPT) || errors.Is(err, cluster.EIO)) {
+				s.opts.Damaged(key, err)
+			}
 			return Blocks{}, err
 		}
 		info, loc = info2, loc2

@@ -61,11 +61,11 @@ func (s *Store) Put(ctx context.Context, key cluster.BlobKey, meta Meta, sums ch
 	return err
 }
 
-// claim makes e the put of the key, or reports that the blob is there.
-func (s *Store) claim(ctx context.Context, key cluster.BlobKey, e *entry) (found bool, err error) {
+// claimKey makes e the put of the key, once no other is.
+func (s *Store) claimKey(ctx context.Context, key cluster.BlobKey, e *entry) error {
 	for {
 		if err := ctx.Err(); err != nil {
-			return false, err
+			return err
 		}
 		s.inflightMu.Lock()
 		other := s.inflight[key]
@@ -77,12 +77,19 @@ func (s *Store) claim(ctx context.Context, key cluster.BlobKey, e *entry) (found
 		}
 		s.inflightMu.Unlock()
 		if other == nil {
-			break
+			return nil
 		}
 		select {
 		case <-done:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// claim makes e the put of the key, or reports that the blob is there.
+func (s *Store) claim(ctx context.Context, key cluster.BlobKey, e *entry) (found bool, err error) {
+	if err := s.claimKey(ctx, key, e); err != nil {
+		return false, err
 	}
 	_, _, err = s.idx.lookup(key)
 	if err == cluster.ENOBLOB {

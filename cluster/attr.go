@@ -68,6 +68,9 @@ func (c Consistency) String() string {
 type Class struct {
 	Consistency Consistency
 	Copies      uint8 // 1 to 3
+	// Code, if it is one, is what blobs of MinCoded bytes and more become when
+	// they are cold, and those of MaxBlob bytes are at once.
+	Code Code
 }
 
 // A Cred is who asks: the effective user, group and supplementary groups.

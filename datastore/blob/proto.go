@@ -15,6 +15,7 @@ const (
 	opList
 	opStat
 	opUsage
+	opPull
 )
 
 // protoVersion is the first byte of a request's head.
@@ -32,9 +33,9 @@ type head struct {
 	store  cluster.StoreID
 	blob   cluster.BlobID
 	shard  uint8
-	set    cluster.ReplicaSetID // put
-	epoch  uint32               // put
-	off, n uint32               // get: the range; put: n is the length; list, delete: n is the count
+	set    cluster.ReplicaSetID // put, pull
+	epoch  uint32               // put, pull
+	off, n uint32               // get: the range; put: n is the length; list, delete: n is the count; pull: crc32c and length
 }
 
 const headLen = 35
@@ -71,7 +72,8 @@ func parseHead(b []byte) (h head, err error) {
 }
 
 // A get's reply has a head of off and length; put's and usage's replies have
-// the store's usage; stat's and list's have infos.
+// the store's usage; stat's and list's have infos; pull's has a byte that is 1 if
+// the blob was copied, and the usage.
 
 func appendUsage(dst []byte, u segment.Usage) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, u.Capacity)

@@ -30,6 +30,7 @@ type Server struct {
 	log    *slog.Logger
 	mu     sync.Mutex // of changes to stores
 	stores atomic.Pointer[map[cluster.StoreID]Store]
+	pulls  atomic.Pointer[puller] // nil: none
 }
 
 // NewServer returns a server without stores.
@@ -156,6 +157,20 @@ func (s *Server) serve(ctx context.Context, st Store, h *head, req *Request) (Re
 			return Reply{}, cluster.EDISK
 		}
 		return Reply{Head: appendUsage(nil, st.Usage())}, nil
+	case opPull:
+		q, err := parsePull(h, req.Group, req.Body)
+		if err != nil {
+			return Reply{}, err
+		}
+		r, err := s.pull(ctx, st, q)
+		if err != nil {
+			return Reply{}, err
+		}
+		copied := byte(0)
+		if r.Copied {
+			copied = 1
+		}
+		return Reply{Head: appendUsage([]byte{copied}, r.Usage)}, nil
 	}
 	return Reply{}, cluster.ENOTSUP
 }

@@ -16,6 +16,7 @@ const (
 	opStat
 	opUsage
 	opPull
+	opDeleteMoved
 )
 
 // protoVersion is the first byte of a request's head.

@@ -38,6 +38,9 @@ type PullRequest struct {
 	// checksum, as the store's index has them, is left alone, and one of
 	// another content is ECONFLICT.
 	Verify bool
+	// Renew fetches also a copy that is there and was put with another Meta, and
+	// puts it anew: what DeleteMoved was told of the old one does not hurt it.
+	Renew bool
 }
 
 // A PullResult says what a pull did.
@@ -97,11 +100,11 @@ func (s *Server) pull(ctx context.Context, st Store, q *PullRequest) (PullResult
 		return PullResult{}, ctx.Err()
 	}
 	defer func() { <-p.running }()
-	there, damaged, err := present(ctx, st, q)
+	there, replace, err := present(ctx, st, q)
 	if err != nil {
 		return PullResult{}, err
 	}
-	if there && !damaged {
+	if there && !replace {
 		return PullResult{Usage: st.Usage()}, nil
 	}
 	if err := p.bucket.take(ctx, int64(q.Len)); err != nil {
@@ -119,8 +122,10 @@ func (s *Server) pull(ctx context.Context, st Store, q *PullRequest) (PullResult
 		// Get has verified it, so that is memory's doing, or the map's.
 		return PullResult{}, fmt.Errorf("blob: %v is not what its volume says: %w", q.Key.Blob, cluster.ECORRUPT)
 	}
-	if damaged {
-		// Only now: what replaces it is in our hands.
+	s.moved.RLock()
+	defer s.moved.RUnlock()
+	if replace {
+		// Only now: what replaces it is in our hands, and another store has it.
 		if err := st.Delete(ctx, []cluster.BlobKey{q.Key}); err != nil {
 			return PullResult{}, err
 		}
@@ -131,8 +136,9 @@ func (s *Server) pull(ctx context.Context, st Store, q *PullRequest) (PullResult
 	return PullResult{Copied: true, Usage: st.Usage()}, nil
 }
 
-// present looks at what the store itself has of the blob.
-func present(ctx context.Context, st Store, q *PullRequest) (there, damaged bool, err error) {
+// present looks at what the store itself has of the blob, and says whether that
+// is to be replaced.
+func present(ctx context.Context, st Store, q *PullRequest) (there, replace bool, err error) {
 	info, err := st.Stat(q.Key)
 	switch {
 	case errors.Is(err, cluster.ENOBLOB):
@@ -143,6 +149,8 @@ func present(ctx context.Context, st Store, q *PullRequest) (there, damaged bool
 		if !q.Verify {
 			return true, false, fmt.Errorf("blob: %v is stored with another content: %w", q.Key.Blob, cluster.ECONFLICT)
 		}
+		return true, true, nil
+	case q.Renew && info.Meta != q.Meta:
 		return true, true, nil
 	case !q.Verify:
 		return true, false, nil
@@ -156,9 +164,9 @@ func present(ctx context.Context, st Store, q *PullRequest) (there, damaged bool
 	case err != nil:
 		return true, false, err
 	}
-	damaged = b.Sums.Verify(b.Data) >= 0 || b.Sums.Whole(len(b.Data)) != q.CRC
+	replace = b.Sums.Verify(b.Data) >= 0 || b.Sums.Whole(len(b.Data)) != q.CRC
 	b.Release()
-	return true, damaged, nil
+	return true, replace, nil
 }
 
 // fetch gets the blob from the first source that has it whole and right.
@@ -270,7 +278,10 @@ func (c *Client) Pull(ctx context.Context, addr string, id cluster.StoreID, q *P
 
 // The body of a pull: flags, the number of sources, each source's store and
 // address, and a crc32c of all that, since the connection has none for bodies.
-const pullVerify = 1 // flag
+const (
+	pullVerify = 1 << iota // flags
+	pullRenew
+)
 
 func appendPull(dst []byte, q *PullRequest) ([]byte, error) {
 	if len(q.Sources) == 0 || len(q.Sources) > MaxSources {
@@ -279,6 +290,9 @@ func appendPull(dst []byte, q *PullRequest) ([]byte, error) {
 	flags := byte(0)
 	if q.Verify {
 		flags |= pullVerify
+	}
+	if q.Renew {
+		flags |= pullRenew
 	}
 	dst = append(dst, flags, byte(len(q.Sources)))
 	for _, s := range q.Sources {
@@ -297,10 +311,10 @@ func parsePull(h *head, g cluster.GroupID, b []byte) (*PullRequest, error) {
 	}
 	q := &PullRequest{
 		Key: cluster.BlobKey{Group: g, Blob: h.blob, Shard: h.shard}, Meta: segment.Meta{Set: h.set, Epoch: h.epoch},
-		Len: h.n, CRC: h.off, Verify: b[0]&pullVerify != 0,
+		Len: h.n, CRC: h.off, Verify: b[0]&pullVerify != 0, Renew: b[0]&pullRenew != 0,
 	}
 	n := int(b[1])
-	if b[0]&^pullVerify != 0 || n > MaxSources {
+	if b[0]&^(pullVerify|pullRenew) != 0 || n > MaxSources {
 		return nil, cluster.EINVAL
 	}
 	for b = b[2 : len(b)-4]; n > 0; n-- {

@@ -31,6 +31,7 @@ type Server struct {
 	mu     sync.Mutex // of changes to stores
 	stores atomic.Pointer[map[cluster.StoreID]Store]
 	pulls  atomic.Pointer[puller] // nil: none
+	moved  sync.RWMutex           // DeleteMoved looks and deletes while no pull replaces a copy
 }
 
 // NewServer returns a server without stores.
@@ -157,6 +158,16 @@ func (s *Server) serve(ctx context.Context, st Store, h *head, req *Request) (Re
 			return Reply{}, cluster.EDISK
 		}
 		return Reply{Head: appendUsage(nil, st.Usage())}, nil
+	case opDeleteMoved:
+		if h.n > MaxDelete || len(req.Body) != int(h.n)*infoLen {
+			return Reply{}, cluster.EINVAL
+		}
+		copies := make([]segment.Info, h.n)
+		for i := range copies {
+			copies[i] = parseInfo(req.Body[i*infoLen:], req.Group)
+		}
+		n, err := s.deleteMoved(ctx, st, copies)
+		return Reply{Head: binary.BigEndian.AppendUint32(nil, uint32(n))}, err
 	case opPull:
 		q, err := parsePull(h, req.Group, req.Body)
 		if err != nil {

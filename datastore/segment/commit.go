@@ -17,7 +17,7 @@ type entry struct {
 	// replaces: a damaged copy of the blob may be there, which the record takes
 	// the place of.
 	replaces bool
-	err     error             // its result
+	err      error // its result
 	// wake says true to the entry whose caller is to commit next, and false to
 	// one that is committed.
 	wake chan bool

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,5 +209,38 @@ func TestServeAddressInUse(t *testing.T) {
 	// One that this machine does not have is.
 	if err := s.ServeAddress(netip.MustParseAddr("192.0.2.50"), saying(2)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNothingIsKept: the kernel keeps nothing of a connection to a floating
+// address that is closed, so that the client is reset, not told of an end that it
+// has to acknowledge.
+func TestNothingIsKept(t *testing.T) {
+	s, _ := startFloating(t, "0.0.0.0:0")
+	addr := netip.MustParseAddr("127.0.0.4")
+	if err := s.ServeAddress(addr, saying(4)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		addr string
+		want error
+	}{{"127.0.0.1", io.EOF}, {"127.0.0.4", syscall.ECONNRESET}} {
+		t.Run(c.addr, func(t *testing.T) {
+			nc, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(c.addr), s.Port()).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			// A record that is no call closes the connection.
+			if _, err := nc.Write([]byte{0x80, 0, 0, 4, 1, 2, 3, 4}); err != nil {
+				t.Fatal(err)
+			}
+			if err := nc.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := nc.Read(make([]byte, 1)); !errors.Is(err, c.want) {
+				t.Errorf("reading ends with %v, and should with %v", err, c.want)
+			}
+		})
 	}
 }

@@ -92,6 +92,7 @@ func Listen(cfg Config) (*Server, error) {
 		ReplyMemory:   cfg.ReplyMemory,
 		MaxConns:      cfg.MaxConns,
 		IdleTimeout:   cfg.IdleTimeout,
+		Accepted:      s.routes.accepted,
 		Logger:        cfg.Logger,
 	})
 	return s, nil

@@ -57,6 +57,26 @@ func (h *router) ServeRPC(call *oncrpc.Call, reply *xdr.Encoder) oncrpc.AcceptSt
 	return v.(*service).handlers[h.i].ServeRPC(call, reply)
 }
 
+// accepted has the kernel keep nothing of a connection to a floating address when
+// it is closed, by us or with the process. Closing it in the usual way leaves it
+// there until the client has acknowledged that; but the client may be another
+// node's by then. If the address came back meanwhile, what the client sends on
+// the connection that it has there would find what was kept, which answers it
+// with acknowledgements of its own, instead of nothing, which resets it: the
+// client would be stuck for seconds, and no tickle would wake it.
+func (r *routes) accepted(nc net.Conn) {
+	t, ok := nc.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	_, floating := r.floating[addrPort(nc.LocalAddr()).Addr()]
+	r.mu.Unlock()
+	if floating {
+		_ = t.SetLinger(0)
+	}
+}
+
 // join finds the service of a connection; nil if it was made to a floating
 // address that is not served here.
 func (r *routes) join(c *oncrpc.Conn) *service {

@@ -24,7 +24,9 @@ type Config struct {
 	ReadTimeout   time.Duration // for the rest of a record that has begun to arrive (default 30 s)
 	IdleTimeout   time.Duration // without a call (default 15 min; negative: none)
 
-	Logger *slog.Logger
+	// Accepted is called, if it is not nil, with each connection that Serve takes.
+	Accepted func(net.Conn)
+	Logger   *slog.Logger
 }
 
 // maxBatch is how much of replies goes into one write, and beyond how much of
@@ -141,6 +143,9 @@ func (s *Server) Serve(ln net.Listener) error {
 			continue
 		}
 		delay = 0
+		if s.cfg.Accepted != nil {
+			s.cfg.Accepted(nc)
+		}
 		if _, err := s.Attach(nc); err != nil {
 			s.stats.refused.Add(1)
 			_ = nc.Close()

@@ -20,7 +20,7 @@ type slot struct {
 	mu  sync.Mutex
 	seq uint32
 	// unknown: an earlier front-end used the slot, up to which seqid only the
-	// client knows.
+	// client knows; or a request was given up.
 	unknown bool
 	busy    bool
 	cached  bool // reply holds the reply to seq
@@ -94,7 +94,8 @@ func (s *Session) Begin(slotid, seq uint32, p Fingerprint) (Outcome, proto.Statu
 
 // End ends the request that a slot is busy with. reply is kept for a retry,
 // unless it is nil; flat makes the whole reply for parked retries, and is called
-// only if there are any.
+// only if there are any. Nothing that they get is the caller's memory, which is used
+// for the next reply before they have it.
 func (s *Session) End(slotid uint32, reply []byte, flat func() []byte) {
 	l := &s.slots[slotid]
 	l.mu.Lock()
@@ -111,18 +112,33 @@ func (s *Session) End(slotid uint32, reply []byte, flat func() []byte) {
 	if len(l.parked) == 0 {
 		return
 	}
-	whole := reply
-	if whole == nil {
+	whole := append([]byte(nil), reply...)
+	if reply == nil {
 		whole = flat()
 	}
+	l.wake(whole)
+}
+
+// wake has those who are parked go on. l.mu is held.
+func (l *slot) wake(reply []byte) {
 	for _, p := range l.parked {
 		if p.same {
-			p.ch <- whole
+			p.ch <- reply
 		} else {
 			p.ch <- nil
 		}
 	}
 	l.parked = nil
+}
+
+// GiveUp ends a request that has no reply, and of which nobody knows how much of it
+// was done: whatever comes next may be it.
+func (s *Session) GiveUp(slotid uint32) {
+	l := &s.slots[slotid]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy, l.cached, l.unknown = false, false, true
+	l.wake(nil)
 }
 
 // HighestSlot returns the highest slot id: it never shrinks.

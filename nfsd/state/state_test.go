@@ -203,7 +203,8 @@ func TestSlotModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Session{slots: make([]slot, 1)}
 		var last uint32
-		busy, kept := false, false
+		busy, kept, unknown := false, false, false
+		var buf [1]byte // where each reply is made
 		type waiter struct {
 			seq uint32
 			ch  <-chan []byte
@@ -215,9 +216,10 @@ func TestSlotModel(t *testing.T) {
 				kept = rapid.Bool().Draw(t, "keep")
 				var keep []byte
 				if kept {
-					keep = reply(last)
+					keep = append(buf[:0], reply(last)...)
 				}
 				s.End(0, keep, func() []byte { return reply(last) })
+				buf[0]++ // it is used for the next one
 				busy = false
 				for _, w := range parked {
 					got := <-w.ch
@@ -228,9 +230,28 @@ func TestSlotModel(t *testing.T) {
 				parked = nil
 				continue
 			}
+			if busy && rapid.IntRange(0, 9).Draw(t, "give up") == 0 {
+				s.GiveUp(0)
+				busy, unknown = false, true
+				for _, w := range parked {
+					if got := <-w.ch; got != nil {
+						t.Fatalf("waiter of %d got %v of a request without a reply", w.seq, got)
+					}
+				}
+				parked = nil
+				continue
+			}
 			seq := uint32(int(last) + rapid.IntRange(-1, 2).Draw(t, "seq"))
+			if unknown {
+				seq = max(1, seq)
+			}
 			out, st, got, ch := s.Begin(0, seq, Fingerprint{})
 			switch {
+			case unknown:
+				if out != Maybe {
+					t.Fatal(out, st)
+				}
+				last, busy, unknown = seq, true, false
 			case seq == last+1 && !busy:
 				if out != Fresh {
 					t.Fatal(out, st)

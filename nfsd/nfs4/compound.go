@@ -29,7 +29,10 @@ func (p *Program) ServeRPC(call *oncrpc.Call, reply *xdr.Encoder) oncrpc.AcceptS
 		if fenced {
 			p.lose()
 		}
-		if !p.door.out(call.Context(), p.cfg.Valid) {
+		// A request that the server's end has cut short is not answered: what its
+		// result says need not be what comes of it, and the client asks whoever is
+		// next, as the same request.
+		if call.Context().Err() != nil || !p.door.out(call.Context(), p.cfg.Valid) {
 			return p.drop(call)
 		}
 		return stat
@@ -272,12 +275,12 @@ func (c *compound) allowed(o *operation) proto.Status {
 // changeReply is more than the result of any operation that changes something has.
 const changeReply = 256
 
-// done makes c ready for reuse. If the request ended in a panic, its slot is
-// given up, so that a retry is not parked for ever.
+// done makes c ready for reuse. If the request ended in a panic, or is not to be
+// answered, its slot is given up, so that a retry is not parked for ever.
 func (c *compound) done() {
 	if c.inSlot {
 		c.inSlot = false
-		c.session.End(c.slot, nil, nil)
+		c.session.GiveUp(c.slot)
 	}
 	c.giveUp()
 	p, flat := c.p, c.flat

@@ -31,7 +31,7 @@ func (c *compound) ordered(op proto.Op, do func() proto.Status, owners ...sequen
 		case <-s.o.Turn:
 			taken++
 		case <-c.call.Context().Done():
-			return proto.ErrDelay
+			return proto.ErrDelay // which is not sent: the client uses the numbers again
 		}
 	}
 	switch owners[0].o.Check(op, owners[0].seq) {
@@ -92,6 +92,26 @@ func (c *compound) ownerOf(sid state.Stateid) (*state.Owner, proto.Status) {
 	return o, st
 }
 
+// notOrdered answers a request of whose stateid ownerOf has said st: if the client takes
+// that for the use of a number (RFC 7530 §9.1.7), so does the owner, if it is known.
+func (c *compound) notOrdered(op proto.Op, sid state.Stateid, seq uint32, st proto.Status) proto.Status {
+	if st = c.settle(st); !state.Advances(st) {
+		return st
+	}
+	return c.orderedAnyway(op, sid, seq, func() proto.Status { return st })
+}
+
+// orderedAnyway is ordered of a request whose stateid stands for nothing that is known
+// here.
+func (c *compound) orderedAnyway(op proto.Op, sid state.Stateid, seq uint32, do func() proto.Status) proto.Status {
+	if c.client != nil {
+		if o := c.p.state.GivenTo(c.client, sid, c.cur, c.p.cfg.Now()); o != nil {
+			return c.ordered(op, do, sequenced{o, seq})
+		}
+	}
+	return do()
+}
+
 // close40 is CLOSE (RFC 7530 §16.2).
 func (c *compound) close40() proto.Status {
 	args := *c.d
@@ -103,11 +123,13 @@ func (c *compound) close40() proto.Status {
 	o, st := c.ownerOf(sid)
 	switch st {
 	case proto.OK:
-	case state.Unknown: // it may have been closed, and not answered
-		*c.d = args
-		return c.close()
+	case state.Unknown, proto.ErrStale: // it may have been closed, and not answered
+		return c.orderedAnyway(proto.OpClose, sid, seq, func() proto.Status {
+			*c.d = args
+			return c.close()
+		})
 	default:
-		return st
+		return c.notOrdered(proto.OpClose, sid, seq, st)
 	}
 	return c.ordered(proto.OpClose, func() proto.Status {
 		*c.d = args
@@ -130,7 +152,7 @@ func (c *compound) openDowngrade40() proto.Status {
 	}
 	o, st := c.ownerOf(sid)
 	if st != proto.OK {
-		return c.settle(st)
+		return c.notOrdered(proto.OpOpenDowngrade, sid, seq, st)
 	}
 	return c.ordered(proto.OpOpenDowngrade, func() proto.Status {
 		*c.d = args
@@ -166,7 +188,7 @@ func (c *compound) lock40() proto.Status {
 	}
 	o, st := c.ownerOf(sid)
 	if st != proto.OK {
-		return c.settle(st)
+		return c.notOrdered(proto.OpLock, sid, owners[0].seq, st)
 	}
 	owners[0].o = o
 	n := 1
@@ -214,7 +236,7 @@ func (c *compound) locku40() proto.Status {
 	}
 	o, st := c.ownerOf(sid)
 	if st != proto.OK {
-		return c.settle(st)
+		return c.notOrdered(proto.OpLocku, sid, seq, st)
 	}
 	return c.ordered(proto.OpLocku, func() proto.Status {
 		*c.d = args

@@ -55,6 +55,12 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
+// WithContext has a call that is made by hand end with ctx, and returns it.
+func (c *Call) WithContext(ctx context.Context) *Call {
+	c.ctx = ctx
+	return c
+}
+
 // A Cred is a credential.
 type Cred struct {
 	Flavor Flavor

@@ -227,6 +227,30 @@ func (m *Manager) OwnerOf(c *Client, sid Stateid, now cluster.Time) (*Owner, pro
 	return x.add(c, all, name).enter(now), proto.OK
 }
 
+// GivenTo returns the owner that a stateid of file f was given to by an earlier
+// front-end, if requests of it came since, although what it stood for is not known. Leave
+// ends its use.
+func (m *Manager) GivenTo(c *Client, sid Stateid, f vfs.File, now cluster.Time) *Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead || !c.loaded || !m.genuine(c, sid.Other, f) {
+		return nil
+	}
+	x, h := c.v40(), [3]byte(sid.Other[ownerAt:macAt])
+	if sid.Kind() != KindLock {
+		if o := x.orphans[h]; o != nil {
+			return o.enter(now)
+		}
+		return nil
+	}
+	for name, o := range x.locks {
+		if m.ownerHash(c, []byte(name), 0) == h {
+			return o.enter(now)
+		}
+	}
+	return nil
+}
+
 // Closed says that the owner has closed an open: a retransmission of that CLOSE finds
 // the owner by its stateid. The turn is held.
 func (o *Owner) Closed(sid Stateid) {

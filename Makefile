@@ -61,11 +61,14 @@ generate:
 
 ## soak: the simulator, the crash tests and the linearizability test for SOAK each (default 10m), kernel clients under faults three times
 SOAK ?= 10m
+# How often TestStalls does each fault.
+FAULTS ?= 100
 soak: packages
 	HAWSER_SIM=$(SOAK) $(GO) test -count=1 -timeout 24h -run 'TestWorlds' -v ./tools/sim
 	HAWSER_LIN=$(SOAK) $(GO) test -count=1 -timeout 24h -v ./tools/lin
 	HAWSER_SEEDS=2000 $(GO) test -count=1 -timeout 24h -run Crash ./datastore/segment
 	HAWSER_SOAK=1 $(GO) test -count=3 -timeout 24h -v -run 'Death|PowerCut|Failover' ./tools/systest
+	HAWSER_FAULTS=$(FAULTS) HAWSER_SESSIONS=100 $(GO) test -count=1 -timeout 24h -v -run Stalls ./tools/systest
 
 ## bench: run the benchmarks
 bench:

@@ -38,6 +38,8 @@ var verbs = map[string]struct {
 	"survive":  {"DIR SECONDS: all kinds of work side by side, none of which may fail; print the longest calls", 2, func(a []string) error { return survive(a[0], number(a[1])) }},
 	"contend":  {"DIR SECONDS: on another client, never get the locks that survive holds; print the additions made", 2, func(a []string) error { return contend(a[0], number(a[1])) }},
 	"counted":  {"DIR N: the number is N", 2, func(a []string) error { return counted(a[0], number(a[1])) }},
+	"stalls":   {"DIR: small calls without a pause until there is a file DIR/end; print those that took long", 1, func(a []string) error { return stalls(a[0]) }},
+	"sessions": {"HOST:PORT DIR N: N clients with a session, an open file and a lock each", 3, func(a []string) error { return sessions(a[0], a[1], number(a[2])) }},
 	"audit":    {"DIR LEDGER: verify what a ledger says", 2, func(a []string) error { return audit(a[0], a[1]) }},
 	"push":     {"HOST:PORT DIR FOLDER: copy a folder of this machine to a server's directory with Hawser's own client", 3, func(a []string) error { return push(a[0], a[1], a[2]) }},
 }
@@ -206,6 +208,10 @@ func lock(f *os.File, wait bool) error {
 		return errHeld
 	}
 	return err
+}
+
+func unlock(f *os.File) error {
+	return syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_UNLCK})
 }
 
 func hold(file string, seconds int) error {

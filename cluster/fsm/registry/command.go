@@ -26,6 +26,8 @@ const (
 	KindDrainNode
 	KindPutClient
 	KindDeleteClient
+	KindDrainStore
+	KindRebalance
 )
 
 // InitCluster makes the cluster. It is the first command of the log; again
@@ -158,7 +160,8 @@ func (c *PutStore) decode(d *codec.Dec) {
 	c.State = StoreState(d.Uint8())
 }
 
-// SetStoreState says what is thought of a store. ENOENT if there is no such.
+// SetStoreState says what is thought of a store. ENOENT if there is no such;
+// EPERM for one that was removed, which stays so.
 type SetStoreState struct {
 	ID    cluster.StoreID
 	State StoreState

@@ -40,6 +40,8 @@ var newCommand = map[fsm.Kind]func() command{
 	KindDrainNode:      func() command { return new(DrainNode) },
 	KindPutClient:      func() command { return new(PutClient) },
 	KindDeleteClient:   func() command { return new(DeleteClient) },
+	KindDrainStore:     func() command { return new(DrainStore) },
+	KindRebalance:      func() command { return new(Rebalance) },
 }
 
 // Apply implements fsm.Core.
@@ -163,7 +165,16 @@ func (c *PutStore) run(tx *fsm.Tx, h *head) (cluster.Errno, []byte) {
 		return e, nil
 	}
 	old, there := View{tx}.StoreByUUID(c.UUID)
-	s := Store{ID: old.ID, UUID: c.UUID, Node: c.Node, Capacity: c.Capacity, Used: c.Used, State: c.State}
+	s := Store{
+		ID: old.ID, UUID: c.UUID, Node: c.Node, Capacity: c.Capacity, Used: c.Used, State: c.State,
+		Since: old.Since, Draining: old.Draining,
+	}
+	if old.State == StoreRemoved {
+		return cluster.EPERM, nil
+	}
+	if !there || old.State != c.State {
+		s.Since = tx.Time()
+	}
 	if !there {
 		s.ID = h.nextStore
 		h.nextStore++
@@ -179,7 +190,7 @@ func (c *PutStore) run(tx *fsm.Tx, h *head) (cluster.Errno, []byte) {
 }
 
 func (c *SetStoreState) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
-	if c.State > StoreFailed {
+	if c.State > StoreRemoved {
 		return cluster.EINVAL, nil
 	}
 	s, ok := View{tx}.Store(c.ID)
@@ -187,7 +198,10 @@ func (c *SetStoreState) run(tx *fsm.Tx, _ *head) (cluster.Errno, []byte) {
 		return cluster.ENOENT, nil
 	}
 	if s.State != c.State {
-		s.State = c.State
+		if s.State == StoreRemoved {
+			return cluster.EPERM, nil
+		}
+		s.State, s.Since = c.State, tx.Time()
 		tx.Set(storeKey(nil, s.ID), appendStore(nil, &s))
 		tx.Emit(StoreChanged{s})
 	}

@@ -29,6 +29,8 @@ var examples = []fsm.Body{
 	&DeleteClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1)},
 	&RemoveIdentity{ID: 1},
 	&PurgeIdentity{ID: 1, Epoch: 1},
+	&DrainStore{ID: 1, Drain: true},
+	&Rebalance{Until: 5},
 }
 
 // FuzzApply gives the registry any body of any kind: it is refused, or leaves

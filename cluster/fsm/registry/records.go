@@ -22,7 +22,10 @@ type head struct {
 	lead         uint64
 }
 
-var keyCluster = []byte{'C'}
+var (
+	keyCluster   = []byte{'C'}
+	keyRebalance = []byte{'B'}
+)
 
 func nodeKey(dst []byte, id cluster.NodeID) []byte { return append(append(dst, 'N'), id...) }
 
@@ -130,7 +133,9 @@ func appendStore(dst []byte, s *Store) []byte {
 	dst = codec.AppendString(dst, string(s.Node))
 	dst = codec.AppendUvarint(dst, s.Capacity)
 	dst = codec.AppendUvarint(dst, s.Used)
-	return codec.AppendUint8(dst, uint8(s.State))
+	dst = codec.AppendUint8(dst, uint8(s.State))
+	dst = codec.AppendVarint(dst, int64(s.Since))
+	return codec.AppendBool(dst, s.Draining)
 }
 
 func decodeStore(value []byte) (Store, bool) {
@@ -142,6 +147,10 @@ func decodeStore(value []byte) (Store, bool) {
 	s.Capacity = d.Uvarint()
 	s.Used = d.Uvarint()
 	s.State = StoreState(d.Uint8())
+	if d.Len() > 0 {
+		s.Since = cluster.Time(d.Varint())
+		s.Draining = d.Bool()
+	}
 	return s, format == recordFormat && d.Done() == nil
 }
 

@@ -141,6 +141,11 @@ func (f *fixture) run(t *testing.T, d *datadriven.TestData) string {
 		}))
 	case "set-store":
 		return show(f.do(&SetStoreState{ID: cluster.StoreID(num("id")), State: StoreState(num("state"))}))
+	case "drain-store":
+		return show(f.do(&DrainStore{ID: cluster.StoreID(num("id")), Drain: !d.HasArg("off")}))
+	case "rebalance":
+		s := show(f.do(&Rebalance{Until: cluster.Time(num("until"))}))
+		return s + fmt.Sprintf("until %d\n", View{f.m.Reader()}.RebalanceUntil())
 	case "create-volume":
 		c := &CreateVolume{Name: long("name"), Class: cluster.Class{Consistency: cluster.Consistency(num("consistency")), Copies: uint8(num("copies"))}}
 		if v := word("voters"); v != "" {
@@ -229,7 +234,7 @@ func describe(t *testing.T, v View) string {
 		if !ok || !ok2 || one != s || two != s {
 			t.Errorf("store %+v, by id %+v, by UUID %+v", s, one, two)
 		}
-		fmt.Fprintf(&b, "store %d %s node=%s %d/%d uuid=%x\n", s.ID, s.State, s.Node, s.Used, s.Capacity, s.UUID[:2])
+		fmt.Fprintf(&b, "store %d %s node=%s %d/%d uuid=%x since=%d draining=%v\n", s.ID, s.State, s.Node, s.Used, s.Capacity, s.UUID[:2], s.Since, s.Draining)
 	}
 	for _, vol := range v.Volumes() {
 		one, ok := v.Volume(vol.ID)
@@ -259,6 +264,8 @@ func TestMalformed(t *testing.T) {
 		&SetNodeState{ID: "n1", State: NodeDown},
 		&SetStoreState{ID: 1, State: StoreFailed},
 		&DrainNode{ID: "n1", Drain: true},
+		&DrainStore{ID: 1, Drain: true},
+		&Rebalance{Until: 7},
 		&TakeLead{Nonce: 3},
 		&DeleteClient{Identity: 1, Epoch: 1, ID: cluster.MakeClientID(1, 1, 1)},
 		&AssignIdentity{ID: 1, Epoch: 1, Clean: true},

@@ -87,17 +87,18 @@ type StoreState uint8
 
 // The states of a store.
 const (
-	StoreUp     StoreState = iota
-	StoreDown              // its node is up without it
-	StoreFailed            // its disk has failed: nothing more is written to it
+	StoreUp      StoreState = iota
+	StoreDown               // its node is up without it
+	StoreFailed             // its disk has failed: nothing more is written to it
+	StoreRemoved            // it was taken out, for good
 )
 
-// String returns "up", "down" or "failed".
+// String returns "up", "down", "failed" or "removed".
 func (s StoreState) String() string {
-	if s > StoreFailed {
+	if s > StoreRemoved {
 		return "unknown"
 	}
-	return [...]string{"up", "down", "failed"}[s]
+	return [...]string{"up", "down", "failed", "removed"}[s]
 }
 
 // A Store is a disk of a node.
@@ -108,6 +109,8 @@ type Store struct {
 	Capacity uint64 // bytes
 	Used     uint64 // bytes, as last reported
 	State    StoreState
+	Since    cluster.Time // of the state; 0: from before that was noted
+	Draining bool         // it is to be emptied
 }
 
 // An FSID tells volumes apart for NFS clients (RFC 8881 §5.8.1.9). Major is

@@ -30,8 +30,9 @@ type mount struct {
 	reaper  reaper
 	streams streamTable
 
-	drops dropQueue
-	woken wakeSet
+	drops   dropQueue
+	woken   wakeSet
+	changes changeSet
 }
 
 func newMount(s *System, v Mount) *mount {
@@ -43,6 +44,7 @@ func newMount(s *System, v Mount) *mount {
 	m.opens.init()
 	m.drops.init()
 	m.woken.init()
+	m.changes.init()
 	m.touches.inos = make(map[Ino]struct{})
 	m.streams.streams = make(map[Ino]*stream)
 	return m
@@ -59,6 +61,7 @@ func (m *mount) start() {
 	s.every(s.cfg.ReleaseEvery, nil, m.reap)
 	s.every(dropEvery, m.drops.wake, func() { m.dropAll(s.base) })
 	s.every(time.Minute, m.woken.wake, m.tellUnlocked)
+	s.every(time.Minute, m.changes.wake, m.tellChanged)
 }
 
 // propose executes a command for r. EAGAIN if it had no effect because this
@@ -134,6 +137,8 @@ func (m *mount) event(_ uint64, events []any) {
 			m.opens.unlinked(e.Ino)
 		case volume.EventUnlocked:
 			m.woken.add(e.Ino)
+		case volume.EventChanged:
+			m.changed(e.Ino)
 		case fsm.WriterFenced:
 			m.reaper.wake() // it may have had unlinked files open
 			if s := m.writer.Current(); s != nil && s.ID() == e.Writer.ID {
@@ -142,6 +147,7 @@ func (m *mount) event(_ uint64, events []any) {
 		case fsm.Restored:
 			m.reaper.wake()
 			m.opens.lookAll()
+			m.changedAll()
 		}
 	}
 }

@@ -103,6 +103,17 @@ func (t *openTable) has(ino Ino) bool {
 	return t.open[ino] > 0
 }
 
+// all returns the files that are open here.
+func (t *openTable) all() []Ino {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	inos := make([]Ino, 0, len(t.open))
+	for ino := range t.open {
+		inos = append(inos, ino)
+	}
+	return inos
+}
+
 // remove ends one open, and reports whether it was the last.
 func (t *openTable) remove(ino Ino) (last bool) {
 	t.mu.Lock()

@@ -40,6 +40,16 @@ type Watcher interface {
 	Unlocked(f File)
 }
 
+// A ChangeWatcher is a Watcher that is told of every change, too.
+type ChangeWatcher interface {
+	Watcher
+	// Changed says that f, which is open here, was changed, or was opened so that it
+	// may be, or so that others can't read it: through whatever front-end. It is
+	// called soon after this node has applied that, once however many changes there
+	// were, and also when there may have been some.
+	Changed(f File)
+}
+
 // The bits of State.Access and Deny.
 const (
 	ShareRead  = volume.ShareRead

@@ -53,7 +53,7 @@ func (fs *FS) lock(_ *vfs.Request, f vfs.File, l vfs.Lock) (*vfs.Lock, error) {
 	}
 	n.release(l.Owner, l.Start, l.End)
 	if l.State != nil {
-		if errno := n.putState(l.State); errno != cluster.OK {
+		if errno := fs.putState(n, l.State); errno != cluster.OK {
 			return nil, errno
 		}
 	}

@@ -36,6 +36,7 @@ type FS struct {
 	slots    map[slotKey]*slot
 	gone     []vfs.File // unlinked while open, of which the watchers must hear
 	free     []vfs.File // whose locks or states were released, likewise
+	changed  []vfs.File // of those that are open
 
 	watchMu  sync.Mutex // before mu
 	watchers map[*vfs.Watcher]vfs.Watcher
@@ -51,6 +52,7 @@ type volume struct {
 }
 
 type node struct {
+	volume   vfs.VolumeID
 	attr     vfs.Attr
 	entries  map[string]*entry // of a directory
 	pages    map[uint64][]byte // of a regular file, pageSize each; absent: a hole
@@ -93,7 +95,7 @@ func New(o Options) *FS {
 
 func (v *volume) newNode(fs *FS, t vfs.FileType, mode uint32) *node {
 	now := fs.now()
-	n := &node{attr: vfs.Attr{
+	n := &node{volume: v.id, attr: vfs.Attr{
 		Ino: v.next, Gen: uint32(v.next)*7 + 1, Type: t, Mode: mode & cluster.ModeMask, Nlink: 1,
 		Atime: now, Mtime: now, Ctime: now, Btime: now, Change: fs.change,
 	}}
@@ -152,6 +154,14 @@ func (fs *FS) touch(n *node, data bool) {
 		n.attr.Mtime = n.attr.Ctime
 	}
 	n.attr.Change = fs.change
+	fs.tellChanged(n)
+}
+
+// tellChanged has the watchers of changes told of n, if it is open.
+func (fs *FS) tellChanged(n *node) {
+	if n.opens > 0 {
+		fs.changed = append(fs.changed, vfs.File{Volume: n.volume, Ino: n.attr.Ino, Gen: n.attr.Gen})
+	}
 }
 
 // forget frees n if neither a name, an open nor a state holds it.

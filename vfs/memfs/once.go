@@ -162,7 +162,7 @@ func (fs *FS) PutState(r *vfs.Request, f vfs.File, s vfs.State) error {
 	_, err := once(fs, r, func() (none, error) {
 		_, n, errno := fs.regular(f)
 		if errno == cluster.OK {
-			errno = n.putState(&s)
+			errno = fs.putState(n, &s)
 		}
 		return none{}, errno.Err()
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // putState records s on n, if no other open conflicts.
-func (n *node) putState(s *vfs.State) vfs.Errno {
+func (fs *FS) putState(n *node, s *vfs.State) vfs.Errno {
 	if s.Kind == vfs.StateOpen {
 		for i := range n.states {
 			o := &n.states[i]
@@ -19,6 +19,9 @@ func (n *node) putState(s *vfs.State) vfs.Errno {
 				return cluster.ESHARE
 			}
 		}
+	}
+	if s.Kind == vfs.StateOpen && (s.Access&vfs.ShareWrite != 0 || s.Deny&vfs.ShareRead != 0) {
+		fs.tellChanged(n)
 	}
 	n.dropState(s.Other)
 	c := *s
@@ -154,10 +157,10 @@ func (fs *FS) Watch(w vfs.Watcher) (cancel func()) {
 // tell tells the watchers what has happened. fs.mu is not held: they may ask.
 func (fs *FS) tell() {
 	fs.mu.Lock()
-	gone, free := fs.gone, fs.free
-	fs.gone, fs.free = nil, nil
+	gone, free, changed := fs.gone, fs.free, fs.changed
+	fs.gone, fs.free, fs.changed = nil, nil, nil
 	fs.mu.Unlock()
-	if len(gone)+len(free) == 0 {
+	if len(gone)+len(free)+len(changed) == 0 {
 		return
 	}
 	fs.watchMu.Lock()
@@ -176,6 +179,11 @@ func (fs *FS) tell() {
 		}
 		for _, f := range free {
 			w.Unlocked(f)
+		}
+		if w, ok := w.(vfs.ChangeWatcher); ok {
+			for _, f := range changed {
+				w.Changed(f)
+			}
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (fs *FS) create(r *vfs.Request, dir vfs.File, name string, args vfs.CreateA
 	}
 	fs.enter(d, name, n)
 	if args.Open != nil {
-		n.putState(args.Open)
+		fs.putState(n, args.Open)
 	}
 	return vfs.Created{
 		File: v.file(n), Attr: n.attr, Created: true, Set: set.Mask,
@@ -224,7 +224,7 @@ func (fs *FS) existing(r *vfs.Request, v *volume, d, n *node, args *vfs.CreateAr
 		case !c.Created && !mayOpen(&n.attr, r.Cred(), s.Access):
 			return cluster.EACCES
 		default:
-			return n.putState(s)
+			return fs.putState(n, s)
 		}
 	}
 	switch {

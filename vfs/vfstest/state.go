@@ -14,6 +14,7 @@ var stateTests = map[string]func(*T){
 	"shares":         testShares,
 	"states":         testStates,
 	"state-unlinked": testStateUnlinked,
+	"watch-changes":  testWatchChanges,
 	"watch":          testWatch,
 }
 
@@ -185,6 +186,7 @@ type watcher struct {
 	f        vfs.File
 	states   []vfs.State
 	unlocked int
+	changed  int
 }
 
 func (w *watcher) Unlinked(f vfs.File) []vfs.State {
@@ -204,10 +206,71 @@ func (w *watcher) Unlocked(f vfs.File) {
 	}
 }
 
-func (w *watcher) told() int {
+func (w *watcher) Changed(f vfs.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unlocked
+	if f == w.f {
+		w.changed++
+	}
+}
+
+func (w *watcher) told() (unlocked, changed int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unlocked, w.changed
+}
+
+// testWatchChanges: front-ends hear of what is changed, or opened to be, of what is open
+// there, and of nothing else.
+func testWatchChanges(t *T) {
+	f := t.file("f")
+	w := &watcher{f: f}
+	defer t.FS.Watch(w)()
+	change := func(mode uint32) {
+		_, err := t.FS.Setattr(req(Root), f, vfs.SetAttr{Mask: cluster.SetMode, Mode: mode}, false)
+		t.ok(err)
+	}
+	quiet := func(what string, fn func()) {
+		_, before := w.told()
+		fn()
+		time.Sleep(100 * time.Millisecond)
+		if _, now := w.told(); now != before {
+			t.Errorf("%s: told", what)
+		}
+	}
+	hears := func(what string, fn func()) {
+		_, before := w.told()
+		fn()
+		for range 300 {
+			if _, now := w.told(); now > before {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Errorf("%s: nobody is told", what)
+	}
+	quiet("change of what is not open", func() { change(0o600) })
+	t.ok(t.FS.Open(req(Root), f))
+	hears("mode", func() { change(0o644) })
+	hears("write", func() {
+		_, _, err := t.FS.Write(req(Root), f, 0, []byte("x"), vfs.FileSync)
+		t.ok(err)
+	})
+	s := share(1, 71, vfs.ShareRead, 0)
+	quiet("open to read", func() { t.ok(t.FS.PutState(req(Root), f, s)) })
+	s = share(2, 71, vfs.ShareWrite, 0)
+	hears("open to write", func() { t.ok(t.FS.PutState(req(Root), f, s)) })
+	quiet("close", func() { t.ok(t.FS.ReleaseClient(context.Background(), 71)) })
+	hears("link", func() {
+		_, _, err := t.FS.Link(req(Root), f, t.Dir, "g")
+		t.ok(err)
+	})
+	hears("remove", func() {
+		_, err := t.FS.Remove(req(Root), t.Dir, "f")
+		t.ok(err)
+	})
+	t.FS.Close(f)
+	quiet("change of what is closed", func() { change(0o600) })
 }
 
 // testWatch: front-ends hear that locks are free, and are asked for their opens
@@ -217,10 +280,10 @@ func testWatch(t *T) {
 	w := &watcher{f: f, states: []vfs.State{share(1, 71, vfs.ShareRead, 0)}}
 	cancel := t.FS.Watch(w)
 	hears := func(what string, fn func()) {
-		before := w.told()
+		before, _ := w.told()
 		fn()
 		for range 300 {
-			if w.told() > before {
+			if now, _ := w.told(); now > before {
 				return
 			}
 			time.Sleep(10 * time.Millisecond)

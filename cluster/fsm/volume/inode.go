@@ -92,6 +92,7 @@ func storeInode(tx *fsm.Tx, n *inode) {
 func (n *inode) touch(tx *fsm.Tx) {
 	n.Ctime = tx.Time()
 	n.Change = tx.Index()
+	n.tellChanged(tx)
 }
 
 // modify marks n's content changed by the command under way.

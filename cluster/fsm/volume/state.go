@@ -64,6 +64,7 @@ func recordState(tx *fsm.Tx, ino cluster.Ino, s *State) cluster.Errno {
 	if errno := shared(tx, ino, s); errno != cluster.OK {
 		return errno
 	}
+	s.tellOpened(tx, ino)
 	old, had := getState(tx, ino, &s.Other)
 	if had {
 		replaceState(tx, ino, &old, s)

@@ -20,12 +20,25 @@ type Blob struct {
 	Len  uint32
 	CRC  uint32 // crc32c of the whole
 	Refs uint32 // extents that refer to it: never 0
+	// Counted says that what follows is known: records of old do not have it.
+	Counted bool
+	Bytes   uint64      // sum of the lengths of those extents
+	Ino     cluster.Ino // the file that they are of, but for those of owner records; 0: none
+	Shares  uint8       // owner records; tooShared: and there are files that are not known
 }
+
+// Thin reports whether less than half of the blob is referred to.
+func (b *Blob) Thin() bool { return b.Counted && b.Bytes*2 < uint64(b.Len) }
 
 func appendBlob(dst []byte, b *Blob) []byte {
 	dst = codec.AppendUint32(append(dst, uint8(b.Kind)), uint32(b.Set))
 	dst = codec.AppendUint32(codec.AppendUint32(dst, b.Len), b.CRC)
-	return codec.AppendUint32(dst, b.Refs)
+	dst = codec.AppendUint32(dst, b.Refs)
+	if !b.Counted {
+		return dst
+	}
+	dst = codec.AppendUvarint(codec.AppendUvarint(dst, b.Bytes), uint64(b.Ino))
+	return append(dst, b.Shares)
 }
 
 func decodeBlob(id cluster.BlobID, val []byte) (Blob, bool) {
@@ -33,6 +46,9 @@ func decodeBlob(id cluster.BlobID, val []byte) (Blob, bool) {
 	b := Blob{
 		ID: id, Kind: BlobKind(d.Uint8()), Set: cluster.ReplicaSetID(d.Uint32()),
 		Len: d.Uint32(), CRC: d.Uint32(), Refs: d.Uint32(),
+	}
+	if d.Len() > 0 {
+		b.Counted, b.Bytes, b.Ino, b.Shares = true, d.Uvarint(), cluster.Ino(d.Uvarint()), d.Uint8()
 	}
 	return b, d.Done() == nil
 }
@@ -117,7 +133,20 @@ type ledger struct {
 type ledgerEntry struct {
 	id    cluster.BlobID
 	delta int64
-	fresh *NewBlob // made by this command
+	bytes int64       // referred to more than before
+	fresh *NewBlob    // made by this command
+	ino   cluster.Ino // a file that refers to it now and may not have done so before; 0: none
+	more  []cluster.Ino
+}
+
+// owned notes that a file refers to the blob.
+func (e *ledgerEntry) owned(ino cluster.Ino) {
+	switch {
+	case e.ino == 0:
+		e.ino = ino
+	case e.ino != ino && (len(e.more) == 0 || e.more[len(e.more)-1] != ino):
+		e.more = append(e.more, ino)
+	}
 }
 
 // manyEntries is from where on a map is faster than looking through the list.
@@ -156,16 +185,27 @@ func (l *ledger) append(e ledgerEntry) {
 	}
 }
 
-// add notes delta references more to a blob.
-func (l *ledger) add(id cluster.BlobID, delta int64) {
-	if delta == 0 {
-		return
+// add notes delta references more to a blob, to so many bytes more.
+func (l *ledger) add(id cluster.BlobID, delta, bytes int64) {
+	l.entry(id, delta, bytes)
+}
+
+// share is add of one reference, of a file that may not have had any before.
+func (l *ledger) share(id cluster.BlobID, bytes int64, ino cluster.Ino) {
+	l.entry(id, 1, bytes).owned(ino)
+}
+
+// entry returns the entry of a blob with that added. It is valid until the next.
+func (l *ledger) entry(id cluster.BlobID, delta, bytes int64) *ledgerEntry {
+	i := l.find(id)
+	if i < 0 {
+		l.append(ledgerEntry{id: id})
+		i = len(l.entries) - 1
 	}
-	if i := l.find(id); i >= 0 {
-		l.entries[i].delta += delta
-		return
-	}
-	l.append(ledgerEntry{id: id, delta: delta})
+	e := &l.entries[i]
+	e.delta += delta
+	e.bytes += bytes
+	return e
 }
 
 // settle writes what was noted: a blob without references goes from the blobs
@@ -173,47 +213,92 @@ func (l *ledger) add(id cluster.BlobID, delta int64) {
 func (l *ledger) settle() cluster.Errno {
 	for i := range l.entries {
 		e := &l.entries[i]
-		if e.fresh != nil {
-			if e.delta < 0 || e.delta > maxRefs {
-				return cluster.EINTERNAL
-			}
-			if e.delta == 0 {
-				discard(l.tx, e.fresh.Set, e.id)
-				continue
-			}
-			storeBlob(l.tx, &Blob{
-				ID: e.id, Kind: Copies, Set: e.fresh.Set, Len: e.fresh.Len, CRC: e.fresh.CRC, Refs: uint32(e.delta),
-			})
-			setBlob(l.tx, prefixSetBlob, e.fresh.Set, e.id, nil)
-			continue
-		}
-		if e.delta == 0 {
-			continue
-		}
-		b, ok := loadBlob(l.tx, e.id)
-		if !ok {
-			return cluster.EINTERNAL
-		}
-		refs := int64(b.Refs) + e.delta
+		var errno cluster.Errno
 		switch {
-		case refs < 0:
-			return cluster.EINTERNAL
-		case refs > maxRefs:
-			return cluster.EMLINK
-		case refs == 0:
-			s := scratches.Get().(*scratch)
-			l.tx.Delete(appendBlobKey(s.key[:0], e.id))
-			scratches.Put(s)
-			deleteSetBlob(l.tx, prefixSetBlob, b.Set, e.id)
-			discard(l.tx, b.Set, e.id)
-		default:
-			b.Refs = uint32(refs)
-			storeBlob(l.tx, &b)
+		case e.fresh != nil:
+			errno = l.settleFresh(e)
+		case e.delta != 0 || e.bytes != 0 || e.ino != 0:
+			errno = l.settleOld(e)
+		}
+		if errno != cluster.OK {
+			return errno
 		}
 	}
 	l.entries = l.entries[:0]
 	l.byID = nil
 	return cluster.OK
+}
+
+// settleFresh writes the record of a blob that the command has made.
+func (l *ledger) settleFresh(e *ledgerEntry) cluster.Errno {
+	if e.delta < 0 || e.delta > maxRefs || e.bytes < 0 {
+		return cluster.EINTERNAL
+	}
+	if e.delta == 0 {
+		discard(l.tx, e.fresh.Set, e.id)
+		return cluster.OK
+	}
+	b := Blob{
+		ID: e.id, Kind: Copies, Set: e.fresh.Set, Len: e.fresh.Len, CRC: e.fresh.CRC, Refs: uint32(e.delta),
+		Counted: true, Bytes: uint64(e.bytes), Ino: e.ino,
+	}
+	if len(e.more) > 0 {
+		b.Ino, b.Shares = 0, 1
+		storeOwners(l.tx, e.id, append(e.more, e.ino))
+	}
+	storeBlob(l.tx, &b)
+	setBlob(l.tx, prefixSetBlob, b.Set, e.id, nil)
+	l.thin(&b, false)
+	return cluster.OK
+}
+
+// settleOld adjusts the record of a blob that was there before.
+func (l *ledger) settleOld(e *ledgerEntry) cluster.Errno {
+	b, ok := loadBlob(l.tx, e.id)
+	if !ok {
+		return cluster.EINTERNAL
+	}
+	refs, bytes := int64(b.Refs)+e.delta, int64(b.Bytes)+e.bytes
+	switch {
+	case refs < 0, b.Counted && (bytes < 0 || (refs == 0) != (bytes == 0)):
+		return cluster.EINTERNAL
+	case refs > maxRefs:
+		return cluster.EMLINK
+	case refs == 0:
+		s := scratches.Get().(*scratch)
+		l.tx.Delete(appendBlobKey(s.key[:0], e.id))
+		scratches.Put(s)
+		deleteSetBlob(l.tx, prefixSetBlob, b.Set, e.id)
+		discard(l.tx, b.Set, e.id)
+		if b.Thin() {
+			deleteThin(l.tx, e.id)
+		}
+		if b.Shares > 0 {
+			dropOwners(l.tx, e.id)
+		}
+		return cluster.OK
+	}
+	was := b.Thin()
+	b.Refs = uint32(refs)
+	if b.Counted {
+		b.Bytes = uint64(bytes)
+	}
+	if e.ino != 0 && b.Counted && b.Ino != e.ino {
+		addOwner(l.tx, &b, e.ino)
+	}
+	storeBlob(l.tx, &b)
+	l.thin(&b, was)
+	return cluster.OK
+}
+
+// thin keeps the list of thin blobs; was says whether b was in it.
+func (l *ledger) thin(b *Blob, was bool) {
+	switch is := b.Thin(); {
+	case is && !was:
+		setThin(l.tx, b.ID)
+	case was && !is:
+		deleteThin(l.tx, b.ID)
+	}
 }
 
 // maxRefs is the largest number of references to a blob.

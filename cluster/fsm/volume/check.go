@@ -66,6 +66,9 @@ func Check(v View, report func(Problem)) CheckResult {
 	c.checkExtents()
 	c.checkBlobs()
 	c.checkRefs()
+	c.checkOwners()
+	c.checkThin()
+	c.checkMarks()
 	c.checkSetBlobs()
 	c.checkGarbage()
 	c.checkLocks()
@@ -134,7 +137,8 @@ func (c *checker) checkKeys() {
 	for p := byte('A'); p <= 'Z'; p++ {
 		switch p {
 		case prefixVolume, prefixInode, prefixDirent, prefixXattr, prefixExtent, prefixBlob, prefixSetBlob,
-			prefixGarbage, prefixSet, prefixLock, prefixState, prefixUnlinked, prefixUsage, 'W':
+			prefixGarbage, prefixSet, prefixLock, prefixState, prefixUnlinked, prefixUsage, prefixMark, prefixOwner,
+			prefixThin, 'W':
 			continue
 		}
 		c.Ascend([]byte{p}, []byte{p + 1}, func(key, _ []byte) bool {

@@ -35,7 +35,7 @@ func (c *checker) checkSets() {
 // within the file and their blobs, and make up what it uses.
 func (c *checker) checkExtents() {
 	var ino cluster.Ino
-	var used, last uint64
+	var used, last, inline uint64
 	finish := func() {
 		if ino == 0 {
 			return
@@ -48,6 +48,8 @@ func (c *checker) checkExtents() {
 			c.inodef(ino, "has an extent up to %d, behind its end at %d", last, n.Size)
 		case n.Used != used:
 			c.inodef(ino, "says it uses %d bytes, its extents have %d", n.Used, used)
+		case inline > InlineLimit && !hasMark(c.Reader, ino):
+			c.inodef(ino, "has %d bytes in its extents that nobody would move: it is not marked", inline)
 		}
 	}
 	c.each(prefixExtent, func(key, val []byte) {
@@ -60,7 +62,7 @@ func (c *checker) checkExtents() {
 		}
 		if of != ino {
 			finish()
-			ino, used, last = of, 0, 0
+			ino, used, last, inline = of, 0, 0, 0
 		}
 		if e.Off < last {
 			c.inodef(ino, "the extent [%d, %d) overlaps the one that ends at %d", e.Off, end, last)
@@ -70,6 +72,9 @@ func (c *checker) checkExtents() {
 		}
 		last = end
 		used += uint64(e.Len)
+		if e.inline() {
+			inline += uint64(e.Len)
+		}
 	})
 	finish()
 	c.each(prefixInode, func(_, val []byte) {
@@ -127,6 +132,7 @@ func (c *checker) checkRefs() {
 	n := parts(c.Blobs)
 	for part := range n {
 		refs := make(map[cluster.BlobID]uint64)
+		bytes := make(map[cluster.BlobID]uint64)
 		ends := make(map[cluster.BlobID]uint64) // the furthest that extents reach in it
 		c.each(prefixExtent, func(key, val []byte) {
 			_, end, _ := parseExtentKey(key)
@@ -135,6 +141,7 @@ func (c *checker) checkRefs() {
 				return
 			}
 			refs[e.Blob]++
+			bytes[e.Blob] += uint64(e.Len)
 			ends[e.Blob] = max(ends[e.Blob], uint64(e.BlobOff)+uint64(e.Len))
 		})
 		c.each(prefixBlob, func(key, val []byte) {
@@ -146,6 +153,9 @@ func (c *checker) checkRefs() {
 			}
 			if uint64(b.Refs) != refs[id] {
 				c.blobf(id, "says it has %d references, it has %d", b.Refs, refs[id])
+			}
+			if b.Counted && b.Bytes != bytes[id] {
+				c.blobf(id, "says that %d bytes of files are in it, there are %d", b.Bytes, bytes[id])
 			}
 			if ends[id] > uint64(b.Len) {
 				c.blobf(id, "has %d bytes, but an extent reaches to %d", b.Len, ends[id])

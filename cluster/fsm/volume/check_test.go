@@ -158,6 +158,19 @@ func TestCheckFinds(t *testing.T) {
 			s.Members = nil
 			return raw{key(appendSetKey(nil, 1)): appendSet(nil, &s)}
 		}, "has members []"},
+		{"bytes referred to", func(e *dataEnv) raw { return record(e, func(b *Blob) { b.Bytes++ }) }, "bytes of files are in it, there are 200"},
+		{"owner not known", func(e *dataEnv) raw { return record(e, func(b *Blob) { b.Ino = 77 }) }, "is not known to refer to it"},
+		{"owner record gone", func(*dataEnv) raw { return raw{key(appendOwnerKey(nil, blob, other)): nil} }, "counts owner records, and has none"},
+		{"owner record too many", func(*dataEnv) raw { return raw{key(appendOwnerKey(nil, blob, 9)): {}} }, "has 2 owner records, and counts 1"},
+		{"owner record of nothing", func(*dataEnv) raw { return raw{key(appendOwnerKey(nil, 7, 9)): {}} }, "has 1 owner records, and counts -1"},
+		{"owner record", func(*dataEnv) raw { return raw{key(appendOwnerKey(nil, blob, other)): {0}} }, "owner record is damaged"},
+		{"thin but not listed", func(e *dataEnv) raw { return record(e, func(b *Blob) { b.Bytes = 1 }) }, "but it is not listed"},
+		{"listed but not thin", func(*dataEnv) raw { return raw{key(appendThinKey(nil, blob)): {}} }, "listed as thin, but is not"},
+		{"mark", func(*dataEnv) raw { return raw{key(appendMarkKey(nil, file)): {}} }, "mark is damaged"},
+		{"inline bytes without a mark", func(e *dataEnv) raw {
+			e.must("a", CommitExtents{Ino: other, Extents: []NewExtent{inline(0, page(1, InlineLimit+1))}})
+			return raw{key(appendMarkKey(nil, other)): nil}
+		}, "it is not marked"},
 		{"own locks overlap", func(*dataEnv) raw { return lock(1, 5, 6, false, true) }, "overlap"},
 		{"locks conflict", func(*dataEnv) raw { return lock(2, 5, math.MaxUint64, false, true) }, "overlap"},
 		{"lock not in the index", func(*dataEnv) raw { return lock(2, 50, 51, true, false) }, "not in the index"},

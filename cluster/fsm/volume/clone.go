@@ -46,7 +46,7 @@ func applyClone(tx *fsm.Tx, _ *fsm.Envelope, c *Clone, dst []byte) ([]byte, clus
 		putExtent(tx, c.Dst, e)
 		m.delta += int64(e.Len)
 		if !e.inline() {
-			m.led.add(e.Blob, 1)
+			m.led.share(e.Blob, int64(e.Len), c.Dst)
 		}
 	}
 	if done > 0 {
@@ -54,6 +54,12 @@ func applyClone(tx *fsm.Tx, _ *fsm.Envelope, c *Clone, dst []byte) ([]byte, clus
 	}
 	if errno := m.end(&to.Attr); errno != cluster.OK {
 		return dst, errno
+	}
+	for i := range exts {
+		if e := &exts[i]; marks(to.Size, e.Off, e.Len, e.inline()) {
+			mark(tx, c.Dst)
+			break
+		}
 	}
 	return written(tx, &to, 0, c.KillPriv, AttrResult{More: done < length, Done: c.Base + done}, dst)
 }

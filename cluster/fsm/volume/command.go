@@ -31,6 +31,7 @@ const (
 	KindPutState
 	KindPutStates
 	KindDropStates
+	KindRelocate
 )
 
 // Format makes the volume's root directory. It is the first command of a
@@ -179,6 +180,43 @@ type CommitExtents struct {
 	KillPriv bool
 	Blobs    []NewBlob
 	Extents  []NewExtent // in order; later ones cover earlier ones
+}
+
+// Relocate moves bytes of files to other places without changing what a reader
+// sees: not size, mtime, change attribute or what is used. Each Move is done if
+// the file still has there what it says, and else left out.
+type Relocate struct {
+	Blobs []NewBlob // as in CommitExtents
+	Moves []Move    // at most MaxMoves
+	Done  []Mark    // marks that go, if all Moves of the file were done
+}
+
+// A Move puts [NewOff, NewOff+Len) of NewBlob, which is one of the command's,
+// in place of [Off, Off+Len) of a file. What must be there now is one extent
+// with that range: a part of Blob at BlobOff, or, with Blob 0, an extent of
+// exactly that range with bytes of its own, the crc32c of which is CRC.
+type Move struct {
+	Ino     cluster.Ino
+	Off     uint64
+	Len     uint32
+	Blob    cluster.BlobID
+	BlobOff uint32
+	CRC     uint32
+	NewBlob cluster.BlobID
+	NewOff  uint32
+}
+
+// A Mark says that a file has extents that may be better elsewhere, and the
+// index of the last command that has given it one.
+type Mark struct {
+	Ino   cluster.Ino
+	Index uint64
+}
+
+// A RelocateResult is what Relocate returns: a bit for each Move that was done,
+// the first in the lowest bit of the first byte.
+type RelocateResult struct {
+	Moved []byte
 }
 
 // Punch makes [Off, Off+Len) a hole without changing the size; or, with

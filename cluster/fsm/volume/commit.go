@@ -50,6 +50,12 @@ func applyCommit(tx *fsm.Tx, env *fsm.Envelope, c *CommitExtents, dst []byte) ([
 	if errno := m.end(&n.Attr); errno != cluster.OK {
 		return dst, errno
 	}
+	for i := range c.Extents {
+		if x := &c.Extents[i]; marks(n.Size, x.Off, x.Len, x.Blob == 0) {
+			mark(tx, c.Ino)
+			break
+		}
+	}
 	return written(tx, &n, c.Mtime, c.KillPriv, AttrResult{}, dst)
 }
 

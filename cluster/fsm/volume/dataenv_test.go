@@ -28,6 +28,26 @@ type dataEnv struct {
 	origin  fsm.Origin // of commands
 	writers map[string]*testWriter
 	log     []cluster.Entry // every command
+	// Contents of blobs that were made of others; all others are made of blobByte.
+	packs map[cluster.BlobID][]byte
+}
+
+// know gives a blob a content: what is missing of its length are zeros.
+func (e *dataEnv) know(b NewBlob, p []byte) {
+	if e.packs == nil {
+		e.packs = make(map[cluster.BlobID][]byte)
+	}
+	c := make([]byte, b.Len)
+	copy(c, p)
+	e.packs[b.ID] = c
+}
+
+// byteOf returns a byte of a blob.
+func (e *dataEnv) byteOf(id cluster.BlobID, off uint32) byte {
+	if p, ok := e.packs[id]; ok {
+		return p[off]
+	}
+	return blobByte(id, off)
 }
 
 type testWriter struct {
@@ -190,7 +210,7 @@ func (e *dataEnv) check() {
 	}
 }
 
-// blobByte is the content of blobs.
+// blobByte is the content of blobs that were not made of others.
 func blobByte(id cluster.BlobID, off uint32) byte {
 	return byte(uint64(id)*31 + uint64(off)*7 + 1)
 }
@@ -209,7 +229,7 @@ func (e *dataEnv) read(ino cluster.Ino) []byte {
 			return true
 		}
 		for i := range x.Len {
-			p[x.Off+uint64(i)] = blobByte(x.Blob, x.BlobOff+i)
+			p[x.Off+uint64(i)] = e.byteOf(x.Blob, x.BlobOff+i)
 		}
 		return true
 	})

@@ -14,6 +14,37 @@ const (
 	minBlobID    = 8
 )
 
+func appendNewBlobs(dst []byte, blobs []NewBlob) []byte {
+	dst = codec.AppendUvarint(dst, uint64(len(blobs)))
+	for i := range blobs {
+		b := &blobs[i]
+		dst = codec.AppendUint64(dst, uint64(b.ID))
+		dst = codec.AppendUvarint(dst, uint64(b.Set))
+		dst = codec.AppendUvarint(dst, uint64(b.Epoch))
+		dst = codec.AppendUvarint(dst, uint64(b.Len))
+		dst = codec.AppendUint32(dst, b.CRC)
+	}
+	return dst
+}
+
+func decodeNewBlobs(d *codec.Dec) []NewBlob {
+	n := d.Count(minNewBlob)
+	if n == 0 {
+		return nil
+	}
+	blobs := make([]NewBlob, n)
+	for i := range blobs {
+		blobs[i] = NewBlob{
+			ID:    cluster.BlobID(d.Uint64()),
+			Set:   cluster.ReplicaSetID(d.Uvarint32()),
+			Epoch: d.Uvarint32(),
+			Len:   d.Uvarint32(),
+			CRC:   d.Uint32(),
+		}
+	}
+	return blobs
+}
+
 // Kind returns KindCommitExtents.
 func (CommitExtents) Kind() fsm.Kind { return KindCommitExtents }
 
@@ -22,15 +53,7 @@ func (c CommitExtents) AppendTo(dst []byte) []byte {
 	dst = codec.AppendUvarint(dst, uint64(c.Ino))
 	dst = codec.AppendUint64(dst, uint64(c.Mtime))
 	dst = codec.AppendBool(dst, c.KillPriv)
-	dst = codec.AppendUvarint(dst, uint64(len(c.Blobs)))
-	for i := range c.Blobs {
-		b := &c.Blobs[i]
-		dst = codec.AppendUint64(dst, uint64(b.ID))
-		dst = codec.AppendUvarint(dst, uint64(b.Set))
-		dst = codec.AppendUvarint(dst, uint64(b.Epoch))
-		dst = codec.AppendUvarint(dst, uint64(b.Len))
-		dst = codec.AppendUint32(dst, b.CRC)
-	}
+	dst = appendNewBlobs(dst, c.Blobs)
 	dst = codec.AppendUvarint(dst, uint64(len(c.Extents)))
 	for i := range c.Extents {
 		e := &c.Extents[i]
@@ -51,18 +74,7 @@ func (c *CommitExtents) decode(d *codec.Dec) {
 	c.Ino = cluster.Ino(d.Uvarint())
 	c.Mtime = cluster.Time(d.Uint64())
 	c.KillPriv = d.Bool()
-	if n := d.Count(minNewBlob); n > 0 {
-		c.Blobs = make([]NewBlob, n)
-	}
-	for i := range c.Blobs {
-		c.Blobs[i] = NewBlob{
-			ID:    cluster.BlobID(d.Uint64()),
-			Set:   cluster.ReplicaSetID(d.Uvarint32()),
-			Epoch: d.Uvarint32(),
-			Len:   d.Uvarint32(),
-			CRC:   d.Uint32(),
-		}
-	}
+	c.Blobs = decodeNewBlobs(d)
 	if n := d.Count(minNewExtent); n > 0 {
 		c.Extents = make([]NewExtent, n)
 	}

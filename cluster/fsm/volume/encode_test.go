@@ -64,6 +64,14 @@ var examples = []struct {
 	{Rename{Cred: someCred, FromDir: 1, FromName: "a", ToDir: 2, ToName: "b"}, decodeAs[Rename]()},
 	{SetAttr{Cred: someCred, Ino: 1, Attr: someSet, Open: true}, decodeAs[SetAttr]()},
 	{SetClass{Cred: someCred, Ino: 1, Class: someClass}, decodeAs[SetClass]()},
+	{Relocate{
+		Blobs: []NewBlob{{ID: 1 << 33, Set: 1, Epoch: 2, Len: 3, CRC: 4}},
+		Moves: []Move{
+			{Ino: 1, Off: 2, Len: 3, Blob: 4, BlobOff: 5, NewBlob: 1 << 33, NewOff: 6},
+			{Ino: 1 << 40, Off: 1 << 50, Len: 3, CRC: 1 << 31, NewBlob: 1 << 33, NewOff: 7},
+		},
+		Done: []Mark{{Ino: 1, Index: 1 << 40}},
+	}, decodeAs[Relocate]()},
 	{CommitExtents{
 		Ino: 1, Mtime: 2, KillPriv: true,
 		Blobs: []NewBlob{{ID: 1 << 33, Set: 1, Epoch: 2, Len: 3, CRC: 4}},
@@ -98,6 +106,7 @@ var examples = []struct {
 	{AttrResult{Attr: someAttr, More: true, Done: 5}, resultAs(DecodeAttrResult)},
 	{LockResult{Conflict: LockInfo{Ino: 1, Owner: someOwner, Writer: 2, Client: 3, Wire: []byte("w"), Start: 4, End: 5, Exclusive: true}}, resultAs(DecodeLockResult)},
 	{ReleaseClientResult{More: true}, resultAs(DecodeReleaseClientResult)},
+	{RelocateResult{Moved: []byte{5, 1}}, resultAs(DecodeRelocateResult)},
 	{ReapResult{Freed: 1, More: true}, resultAs(DecodeReapResult)},
 	{PutReplicaSetResult{Set: someSetRep}, resultAs(DecodePutReplicaSetResult)},
 	{XattrResult{Change: someChange}, resultAs(DecodeXattrResult)},
@@ -123,7 +132,7 @@ func TestEncode(t *testing.T) {
 			kinds[b.Kind()] = true
 		}
 	}
-	for kind := KindFormat; kind <= KindDropStates; kind++ {
+	for kind := KindFormat; kind <= KindRelocate; kind++ {
 		if kind == KindReleaseClient+1 { // was ReleaseNode
 			continue
 		}

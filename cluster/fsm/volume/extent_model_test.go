@@ -162,6 +162,31 @@ func (f *fileModel) clone() {
 	copy(f.bytes[j][dst:], p)
 }
 
+// relocate moves extents of both files as they were at the last flush: what was
+// done since is applied before it.
+func (f *fileModel) relocate() {
+	by := rapid.SampledFrom([]string{"a", "b"}).Draw(f.t, "by")
+	p := f.e.packing(by, rapid.SampledFrom(f.sets).Draw(f.t, "set"), cluster.MaxBlob)
+	p.all(uint32(rapid.IntRange(100, 9000).Draw(f.t, "cut")), f.inos[:]...)
+	moves := p.c.Moves
+	p.c.Moves = nil
+	for _, m := range moves {
+		if rapid.IntRange(0, 4).Draw(f.t, "leave") > 0 {
+			p.c.Moves = append(p.c.Moves, m)
+		}
+	}
+	if len(p.c.Moves) == len(moves) { // as the packer does it
+		for _, ino := range f.inos {
+			if m := f.e.markOf(ino); m.Ino != 0 {
+				p.c.Done = append(p.c.Done, m)
+			}
+		}
+	}
+	f.e.know(p.blob, p.bytes)
+	f.entries = append(f.entries, f.e.entry(by, p.c))
+	f.want = append(f.want, nil)
+}
+
 func TestExtentsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newData(t)
@@ -180,6 +205,8 @@ func TestExtentsModel(t *testing.T) {
 				f.clone()
 			case 3:
 				f.flush()
+			case 4:
+				f.relocate()
 			default:
 				f.commit()
 			}

@@ -115,7 +115,7 @@ func (m *mapper) drop(e *Extent, off, end uint64) (left, right Extent) {
 		m.freed++
 	}
 	if !e.inline() {
-		m.led.add(e.Blob, pieces)
+		m.led.add(e.Blob, pieces, -int64(cutEnd-cutOff))
 	}
 	m.delta -= int64(cutEnd - cutOff)
 	return left, right
@@ -153,7 +153,7 @@ func (m *mapper) put(e *Extent) {
 	small := e.inline() && e.Len < mergeBelow
 	m.delta += int64(e.Len)
 	if !e.inline() {
-		m.led.add(e.Blob, 1)
+		m.led.share(e.Blob, int64(e.Len), m.ino)
 	}
 	if off >= m.size && (!small || off > m.size || off == 0) {
 		// An append with nothing to merge with: there is nothing to read.

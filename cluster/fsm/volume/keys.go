@@ -23,6 +23,9 @@ const (
 	prefixState    = 'O' // ino other
 	prefixUnlinked = 'U' // ino
 	prefixUsage    = 'Q' // kind id
+	prefixMark     = 'K' // ino: files to look at, for the packer
+	prefixOwner    = 'M' // blob ino: who refers to a blob that several files share
+	prefixThin     = 'T' // blob: less than half of it is referred to
 )
 
 // genSuffix is generation 0, inverted: there are no snapshots so far.

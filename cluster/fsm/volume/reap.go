@@ -129,6 +129,9 @@ func reapInode(tx *fsm.Tx, ino cluster.Ino, off uint64, limit int) (freed int, d
 		return freed, false, cluster.OK
 	}
 	dropLocks(tx, ino)
+	if n.Size > InlineLimit {
+		deleteMark(tx, ino)
+	}
 	dropInode(tx, ino)
 	deleteUnlinked(tx, unlinkedReady, ino)
 	return freed + 1, true, cluster.OK

@@ -23,6 +23,9 @@ const (
 	ruleHeld                        // an unlinked file stays while a writer may have it open
 	ruleReaped                      // nothing is added to a file that is being reaped
 	ruleStates                      // an unlinked file stays while a state of it is recorded
+	ruleSameBytes                   // inline bytes are moved only if they are those that were put into the blob
+	ruleSameExtent                  // a part of a blob is moved only where it is that part still
+	ruleMarked                      // a file's mark goes only if nothing was added since it was looked at
 )
 
 // rulesOff has the rules that a test has switched off.

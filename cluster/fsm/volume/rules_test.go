@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -133,6 +134,29 @@ func TestRules(t *testing.T) {
 			e.must("", Reap{Max: 1})
 			return errOf(e.apply("a", c))
 		}, cluster.ESTALE},
+		{"other bytes than those that were put", ruleSameBytes, func(e *dataEnv) error {
+			e.must("a", CommitExtents{Ino: ino, Extents: []NewExtent{inline(0, page(1, 2000))}})
+			p := e.packing("b", set, 2000)
+			p.all(1<<20, ino)
+			e.must("a", CommitExtents{Ino: ino, Extents: []NewExtent{inline(7, []byte("new"))}})
+			return p.unchanged(ino)
+		}, nil},
+		{"a blob in place of a newer one", ruleSameExtent, func(e *dataEnv) error {
+			e.must("a", commitOf(ino, e.blob("a", set, 2000)))
+			p := e.packing("b", set, 2000)
+			p.all(1<<20, ino)
+			e.must("a", commitOf(ino, e.blob("a", set, 2000)))
+			return p.unchanged(ino)
+		}, nil},
+		{"a mark that is newer than what was looked at", ruleMarked, func(e *dataEnv) error {
+			e.must("a", CommitExtents{Ino: ino, Extents: []NewExtent{inline(0, page(1, 2000))}})
+			p := e.packing("b", set, 2000)
+			p.all(1<<20, ino)
+			p.c.Done = []Mark{e.markOf(ino)}
+			e.must("a", CommitExtents{Ino: ino, Extents: []NewExtent{inline(5000, page(2, 3000))}})
+			p.run()
+			return firstOf(e.problems())
+		}, nil},
 	} {
 		run := func() error {
 			e := newData(t)
@@ -152,6 +176,22 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unchanged runs the packing and returns an error if ino reads otherwise then.
+func (p *packing) unchanged(ino cluster.Ino) error {
+	want := p.e.read(ino)
+	if p.run(); !bytes.Equal(p.e.read(ino), want) {
+		return errors.New("the file reads otherwise")
+	}
+	return nil
+}
+
+func firstOf(problems []string) error {
+	if len(problems) > 0 {
+		return errors.New(problems[0])
+	}
+	return nil
 }
 
 // TestCommitRefusals are the other checks of CommitExtents: it applies whole

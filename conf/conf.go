@@ -20,6 +20,7 @@ type Config struct {
 	Listen Listen `conf:"listen" desc:"where this node listens"`
 	Raft   Raft   `conf:"raft" desc:"how the node takes part in agreement"`
 	Store  Store  `conf:"store" desc:"the segment stores, one on each disk"`
+	Scrub  Scrub  `conf:"scrub" desc:"verifying what is on the disks"`
 	Cache  Cache  `conf:"cache" desc:"memory that the node spends on caches"`
 	NFS    NFS    `conf:"nfs" desc:"the NFS front-end"`
 	// Addresses comes before Health, whose takeover_after says when they move.
@@ -77,6 +78,8 @@ type NFS struct {
 	MaxClients     int           `conf:"max_clients" desc:"clients that hold state at a time" min:"1" max:"1000000"`
 	MaxSlots       int           `conf:"max_slots" desc:"slots of a session: requests that a client may have under way" min:"8" max:"1024"`
 	GroupLookup    bool          `conf:"group_lookup" desc:"ask this node's user database for a user's groups, for users with more than the 16 that AUTH_SYS carries"`
+	Delegations    string        `conf:"delegations" desc:"read: clients of NFSv4.1 and 4.2 that open a file of a relaxed directory to read it may cache it without asking again, until it is changed (docs/nfs.md); off: they ask at each open" oneof:"off,read"`
+	DelegationVols []string      `conf:"delegation_volumes" desc:"names of the volumes that delegations are for; empty: all"`
 	Domain         string        `conf:"domain" desc:"the domain of owners that clients give by name (NAME@DOMAIN), which this node's user database has; all nodes must know the same. Empty: numbers only, as Linux sends them"`
 }
 
@@ -155,11 +158,12 @@ func Default() Config {
 			SnapshotThreshold: 65536, TrailingLogs: 51200,
 		},
 		Store: Store{SegmentSize: 256 << 20, Reserve: 1 << 30, FreeDelay: time.Minute},
+		Scrub: defaultScrub(),
 		Cache: Cache{Data: 512 << 20, Metadata: 256 << 20, Dirty: 256 << 20},
 		NFS: NFS{
 			Lease:          time.Minute,
 			MaxConnections: 16384, MaxRequests: 128, MaxRequestMem: 1 << 30,
-			MaxClients: 65536, MaxSlots: 128,
+			MaxClients: 65536, MaxSlots: 128, Delegations: "off",
 		},
 		Addresses: Addresses{Failback: "manual"},
 		Health:    Health{TakeoverAfter: 1500 * time.Millisecond, DownAfter: 3 * time.Second, FenceAfter: time.Minute},

@@ -12,6 +12,7 @@ const (
 	ServiceMember    Service = 4 // cluster/member: join, heartbeats, health
 	ServiceAdmin     Service = 5 // administration that another node must do
 	ServiceTerm      Service = 6 // cluster/group: a voter's current term
+	ServiceScrub     Service = 7 // the scrub of another node's stores
 )
 
 // bulk reports whether the service's calls carry bulk data. They have

@@ -255,7 +255,7 @@ func (s *Scrubber) look(ctx context.Context, r *Result, key cluster.BlobKey, w *
 	default:
 		return err
 	}
-	return s.heal(ctx, r, key, err)
+	return s.heal(ctx, r, key)
 }
 
 func (w *Want) matches(i segment.Info) bool { return w.Coded || i.Len == w.Len && i.CRC == w.CRC }
@@ -264,9 +264,9 @@ func damaged(err error) bool {
 	return errors.Is(err, cluster.ECORRUPT) || errors.Is(err, cluster.EIO)
 }
 
-// heal makes a copy whole. why is what is wrong with it; nil: its content is
-// not the blob's.
-func (s *Scrubber) heal(ctx context.Context, r *Result, key cluster.BlobKey, why error) error {
+// heal makes a copy whole that looks damaged or missing, or seems to be of
+// another content.
+func (s *Scrubber) heal(ctx context.Context, r *Result, key cluster.BlobKey) error {
 	if on(ruleFresh) {
 		if err := s.cfg.Map.Sync(ctx, key.Group); err != nil {
 			return err
@@ -278,14 +278,13 @@ func (s *Scrubber) heal(ctx context.Context, r *Result, key cluster.BlobKey, why
 		r.Well = append(r.Well, key)
 		return nil
 	}
-	switch info, err := s.cfg.Store.Verify(ctx, key); {
-	case err == nil && w.matches(info):
+	info, why := s.cfg.Store.Verify(ctx, key)
+	switch {
+	case why == nil && w.matches(info):
 		r.Well = append(r.Well, key)
 		return nil // it came meanwhile
-	case err != nil && !damaged(err) && !errors.Is(err, cluster.ENOBLOB):
-		return err
-	default:
-		why = err
+	case why != nil && !damaged(why) && !errors.Is(why, cluster.ENOBLOB):
+		return why
 	}
 	missing := errors.Is(why, cluster.ENOBLOB)
 	if missing {

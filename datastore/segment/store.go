@@ -178,6 +178,9 @@ func (s *Store) openSuper() error {
 	return nil
 }
 
+// Dir returns the store's folder.
+func (s *Store) Dir() string { return s.dir }
+
 // UUID returns the store's UUID. A store that was wiped has another one.
 func (s *Store) UUID() [16]byte { return s.super.uuid }
 

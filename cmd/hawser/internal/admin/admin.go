@@ -104,4 +104,5 @@ type Backend interface {
 	Drain(ctx context.Context, req DrainRequest) error
 	// Check calls report for each problem and now and then for progress.
 	Check(ctx context.Context, req CheckRequest, report func(CheckEvent)) (CheckSummary, error)
+	Scrubbing
 }

@@ -31,14 +31,12 @@ type dataPath struct {
 	total, free uint64
 }
 
-func newDataPath(m *member.Node, d *disks, ep *peer.Endpoint, log *slog.Logger) *dataPath {
+func newDataPath(m *member.Node, d *disks, ep *peer.Endpoint, report func(placement.Problem), log *slog.Logger) *dataPath {
 	p := &dataPath{member: m, client: blob.NewClient(blob.OverPeer(ep), d.server), log: log}
 	p.addrs.ask = m.Addr
 	p.placement = placement.New(placement.Config{
 		Map: p, Client: p.client, Logger: log,
-		Report: func(x placement.Problem) {
-			log.Warn("a copy could not be read; another one was", "volume", uint32(x.Group), "blob", x.Blob, "store", uint32(x.Store), "err", x.Err)
-		},
+		Report: report,
 	})
 	// For as long as the volumes are open.
 	m.OnVolume(func(v *member.Volume) {

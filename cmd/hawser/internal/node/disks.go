@@ -21,6 +21,7 @@ type disks struct {
 	log    *slog.Logger
 	server *blob.Server
 	stores []*segment.Store
+	wear   []*wear // of each store
 }
 
 func openDisks(c conf.Config, log *slog.Logger) (*disks, error) {
@@ -29,13 +30,16 @@ func openDisks(c conf.Config, log *slog.Logger) (*disks, error) {
 		return d, nil
 	}
 	for _, dir := range c.Node.Disks {
+		w := newWear(c.Scrub, log)
 		s, err := segment.Open(dir, segment.Options{
 			SegmentSize: int64(c.Store.SegmentSize), Reserve: uint64(c.Store.Reserve), Logger: log.With("disk", dir),
+			Damaged: w.damaged,
 		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("disk %s: %w", dir, err), d.close())
 		}
-		d.stores = append(d.stores, s)
+		w.store.Store(s)
+		d.stores, d.wear = append(d.stores, s), append(d.wear, w)
 	}
 	return d, nil
 }

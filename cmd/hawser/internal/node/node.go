@@ -38,6 +38,7 @@ type Node struct {
 	disks  *disks
 	member *member.Node
 	data   *dataPath
+	scrubs *scrubs
 	admin  *admin.Server
 
 	mu      sync.Mutex
@@ -81,7 +82,10 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	if err != nil {
 		return nil, err
 	}
-	n.data = newDataPath(n.member, n.disks, n.peer, log)
+	n.scrubs = newScrubs(n)
+	n.data = newDataPath(n.member, n.disks, n.peer, n.scrubs.report, log)
+	n.peer.Handle(peer.ServiceScrub, n.scrubs.handle)
+	n.wg.Go(func() { n.scrubs.run(n.ctx) })
 	n.member.OnVolume(func(v *member.Volume) {
 		n.mu.Lock()
 		defer n.mu.Unlock()

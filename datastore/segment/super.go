@@ -18,6 +18,9 @@ const (
 	maxClusterIDLen = 256
 )
 
+// errNewerFormat says that a store was written by a later program.
+var errNewerFormat = errors.New("upgrade the program")
+
 // super is what the store's file "super" holds: magic, version u32, UUID,
 // segment size u64, length of the cluster's id u16, that id, crc32c u32.
 type super struct {
@@ -43,7 +46,7 @@ func (s *super) decode(b []byte) error {
 		return errors.New("not a store's superblock")
 	}
 	if v := le.Uint32(b[8:]); v != formatVersion {
-		return fmt.Errorf("store has format %d, this program knows %d: upgrade it", v, formatVersion)
+		return fmt.Errorf("store has format %d, this program knows %d: %w", v, formatVersion, errNewerFormat)
 	}
 	n := int(le.Uint16(b[36:]))
 	if len(b) != fixed+n+4 || le.Uint32(b[fixed+n:]) != checksum.Sum(b[:fixed+n]) {

@@ -125,7 +125,11 @@ func (d *door) out(ctx context.Context, valid func() bool) bool {
 // requests have not ended.
 func (p *Program) Quiesce(ctx context.Context) error {
 	p.door.move(doorQuiet)
-	return p.door.wait(ctx)
+	err := p.door.wait(ctx)
+	if err == nil {
+		p.waiters.leaving()
+	}
+	return err
 }
 
 // Resume undoes Quiesce: the hand-over has failed.

@@ -46,8 +46,9 @@ func (w *waiter) overlaps(o *waiter) bool {
 
 // waiters are those who wait for locks, by file and in the order in which they came.
 type waiters struct {
-	n    atomic.Int64
-	wake chan struct{}
+	n     atomic.Int64
+	wake  chan struct{}
+	leave chan struct{} // the identity is about to be handed over
 
 	mu      sync.Mutex
 	files   map[vfs.File][]*waiter
@@ -56,7 +57,7 @@ type waiters struct {
 }
 
 func (l *waiters) init() {
-	l.wake = make(chan struct{}, 1)
+	l.wake, l.leave = make(chan struct{}, 1), make(chan struct{}, 1)
 	l.files = make(map[vfs.File][]*waiter)
 	l.clients = make(map[uint64]int)
 	l.freed = make(map[vfs.File]struct{})
@@ -143,6 +144,28 @@ func (l *waiters) takeFreed() []vfs.File {
 	return all
 }
 
+// leaving says that the identity is about to be served elsewhere, where nobody is
+// listed. It does not wait.
+func (l *waiters) leaving() {
+	if l.n.Load() == 0 {
+		return
+	}
+	select {
+	case l.leave <- struct{}{}:
+	default:
+	}
+}
+
+// everybody returns all waiters.
+func (l *waiters) everybody() (all []*waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, list := range l.files {
+		all = append(all, list...)
+	}
+	return all
+}
+
 // list returns the waiters of f.
 func (l *waiters) list(f vfs.File) []*waiter {
 	l.mu.Lock()
@@ -197,7 +220,8 @@ func (c *compound) willNotify() bool {
 
 // await lists the owner of a lock that was denied as waiting for it.
 func (c *compound) await(l vfs.Lock, owner string) {
-	if !c.mayNotify() {
+	// Just after a take-over a client has no back channel yet: it asks first.
+	if !c.mayNotify() && !(c.minor > 0 && c.client.Loaded() && c.willNotify()) {
 		return
 	}
 	l.Wire, l.State = nil, nil
@@ -223,20 +247,30 @@ func (p *Program) notifyLocks(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	room := make(chan struct{}, maxNotifying)
+	tell := func(w *waiter) {
+		room <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-room }()
+			p.notifyWaiter(ctx, w)
+		})
+	}
 	for {
 		select {
 		case <-p.waiters.wake:
+		case <-p.waiters.leave:
+			// They ask again, and are answered, and listed, by whoever is next.
+			for _, w := range p.waiters.everybody() {
+				if p.door.state.Load() != doorQuiet || ctx.Err() != nil {
+					break
+				}
+				tell(w)
+			}
+			continue
 		case <-ctx.Done():
 			return
 		}
 		for _, f := range p.waiters.takeFreed() {
-			p.notifyWaiters(ctx, f, func(w *waiter) {
-				room <- struct{}{}
-				calls.Go(func() {
-					defer func() { <-room }()
-					p.notifyWaiter(ctx, w)
-				})
-			})
+			p.notifyWaiters(ctx, f, tell)
 		}
 	}
 }

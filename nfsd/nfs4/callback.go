@@ -301,7 +301,12 @@ func (b *backChannel) send(ctx context.Context, conn *oncrpc.Conn, slot *backSlo
 		return 0, 0, err
 	}
 	defer rep.Release()
-	d := &rep.Results
+	return b.decode(&rep.Results, slot, ops)
+}
+
+// decode takes the reply to a CB_COMPOUND: the status of its CB_SEQUENCE, and that of the
+// last operation behind it.
+func (b *backChannel) decode(d *xdr.Decoder, slot *backSlot, ops []callbackOp) (head, st proto.Status, err error) {
 	whole := proto.Status(d.Uint32())
 	d.Opaque(maxTag)
 	n := d.Uint32()

@@ -195,25 +195,26 @@ func (x *caller40) Call(ctx context.Context, ops ...callbackOp) (st proto.Status
 			}
 		}
 	}, func(d *xdr.Decoder) error {
-		st = proto.Status(d.Uint32())
-		d.Opaque(maxTag)
-		n := d.Count(len(ops), 8)
-		for i := range n {
-			op, one := proto.CBOp(d.Uint32()), proto.Status(d.Uint32())
-			if op != ops[i].Op || d.Err() != nil {
-				return errCallback
-			}
-			if one == proto.OK && ops[i].Result != nil {
-				ops[i].Result(d)
-			}
-		}
-		if d.Err() != nil || st == proto.OK && n != len(ops) {
-			return errCallback
-		}
-		return nil
+		st, err = decodeReply40(d, ops)
+		return err
 	})
 	if err != nil && err != errCallback {
 		err = fmt.Errorf("%w: %w", errNoPath, err)
 	}
 	return st, err
+}
+
+// decodeReply40 takes the reply to a CB_COMPOUND of NFSv4.0, and returns the status of
+// the last operation that was executed.
+func decodeReply40(d *xdr.Decoder, ops []callbackOp) (proto.Status, error) {
+	whole := proto.Status(d.Uint32())
+	d.Opaque(maxTag)
+	n := d.Uint32()
+	switch {
+	case d.Err() != nil || n > uint32(len(ops)):
+		return whole, errCallback
+	case n == 0 && whole != proto.OK:
+		return whole, nil // MINOR_VERS_MISMATCH or the like
+	}
+	return decodeCallbacks(d, ops, int(n))
 }

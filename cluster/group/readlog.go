@@ -72,6 +72,14 @@ func ReadLog(dir string, kind LogStore, from uint64, fn func([]cluster.Entry) er
 	return nil
 }
 
+// StoppedLogStore returns which log store the folder of a stopped member has.
+func StoppedLogStore(dir string) LogStore {
+	if _, err := os.Stat(filepath.Join(dir, "log", "raft.db")); err == nil {
+		return LogBoltDB
+	}
+	return LogWAL
+}
+
 // stoppedSegment is the size of a segment that ReadLog would begin, if the log
 // has none.
 const stoppedSegment = 1 << 20

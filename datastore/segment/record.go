@@ -2,6 +2,7 @@ package segment
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/datastore/checksum"
@@ -170,6 +171,17 @@ func encodeSegmentHeader(b []byte, magic, no uint32, uuid *[16]byte) {
 	le.PutUint32(b[8:], no)
 	copy(b[12:], uuid[:])
 	le.PutUint32(b[28:], checksum.Sum(b[:28]))
+}
+
+// checkSegmentVersion refuses a segment that a later program has written.
+func checkSegmentVersion(b []byte, uuid *[16]byte) error {
+	if magic, _ := decodeSegmentHeader(b, uuid); magic == 0 {
+		return nil
+	}
+	if v := binary.LittleEndian.Uint32(b[4:]); v > formatVersion {
+		return fmt.Errorf("the segment has format %d, this program knows %d: %w", v, formatVersion, errNewerFormat)
+	}
+	return nil
 }
 
 // decodeSegmentHeader reports what a segment's header says: magic is 0 if it is

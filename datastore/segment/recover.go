@@ -80,6 +80,10 @@ func (s *Store) openSegments() error {
 			f.drop()
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
+		if err := checkSegmentVersion(h[:], &s.super.uuid); err != nil {
+			f.drop()
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		magic, has := decodeSegmentHeader(h[:], &s.super.uuid)
 		if isFree || magic == freeMagic {
 			s.free = append(s.free, f)

@@ -123,6 +123,11 @@ func (s *Salvage) scan(i int, name string) error {
 		raw.fd = int(d)
 	}
 	var head [Align]byte
+	if err := readFullAt(f, head[:], 0); err == nil {
+		if err := checkSegmentVersion(head[:], &s.uuid); err != nil {
+			return err
+		}
+	}
 	var long []byte
 	for off := int64(Align); off+Align <= size; off += Align {
 		if to := raw.nextData(off, size); to > off {

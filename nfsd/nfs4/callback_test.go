@@ -23,6 +23,9 @@ type cbClient struct {
 	lose  int          // replies that are lost, the connection with them
 	delay int          // DELAYs to come
 	mute  bool
+
+	recalls []state.Stateid // delegations that were recalled
+	answer  proto.Status    // to CB_RECALL
 }
 
 func (c *cbClient) program() oncrpc.Program {
@@ -80,6 +83,11 @@ func (c *cbClient) serve(call *oncrpc.Call, e *xdr.Encoder) oncrpc.AcceptStat {
 		op := proto.CBOp(d.Uint32())
 		c.ops = append(c.ops, op)
 		e.Uint32(uint32(op))
+		if op == proto.CBRecall && d.Remaining() > 16 {
+			c.recalls = append(c.recalls, state.DecodeStateid(d))
+			e.Uint32(uint32(c.answer))
+			continue
+		}
 		e.Uint32(0)
 	}
 	if c.lose > 0 {

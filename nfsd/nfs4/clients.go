@@ -28,7 +28,11 @@ func (p *Program) Start(ctx context.Context) error {
 		p.log.Info("serving an identity", "identity", p.cfg.Identity, "epoch", p.cfg.Epoch,
 			"clients taken over", clients, "sessions", sessions)
 	}
-	cancel := p.fs.Watch(watcher{p})
+	var w vfs.Watcher = watcher{p}
+	if p.cfg.Delegate != nil {
+		w = changeWatcher{watcher{p}}
+	}
+	cancel := p.fs.Watch(w)
 	p.mu.Lock()
 	p.unwatch = cancel
 	p.mu.Unlock()
@@ -64,6 +68,9 @@ func (p *Program) Run(ctx context.Context) {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	waiting.Go(func() { p.notifyLocks(ctx) })
+	if p.cfg.Delegate != nil {
+		waiting.Go(func() { p.recallAll(ctx) })
+	}
 	p.copies.open(ctx)
 	defer p.copies.close()
 	waiting.Go(func() { p.resumeCopies(ctx) })
@@ -99,6 +106,7 @@ func (p *Program) Tick(ctx context.Context, now cluster.Time) {
 		}
 	}
 	p.waiters.tick(now)
+	p.recallSoon()
 	p.release(ctx, again)
 	if gone := p.state.Expire(now); len(gone) > 0 {
 		p.expired(gone)

@@ -39,6 +39,9 @@ type Config struct {
 	// Names finds the number of a user or group named name@domain. nil: clients have
 	// to send numbers.
 	Names func(ctx context.Context, owner string, group bool) (uint32, bool)
+	// Delegate says of which volumes files in relaxed directories may be delegated, to
+	// read. nil: of none.
+	Delegate func(vfs.Volume) bool
 	// ServerOwner is so_major_id: the same wherever the identity is served, and
 	// different from those of other identities.
 	ServerOwner string
@@ -54,6 +57,8 @@ type Config struct {
 	MaxClients  int // client records; default 16384
 	MaxSessions int // of a client; default 64
 	MaxHoldings int // opens and lock owners of a client; default 1 Mi
+	// MaxDelegations is of a client; default 16384, with Delegate.
+	MaxDelegations int
 
 	Now    func() cluster.Time // must not go backwards; default the monotonic clock
 	Logger *slog.Logger
@@ -84,6 +89,10 @@ func (c *Config) defaults() error {
 	num(&c.MaxClients, 16384)
 	num(&c.MaxSessions, 64)
 	num(&c.MaxHoldings, 1<<20)
+	num(&c.MaxDelegations, 16384)
+	if c.Delegate == nil {
+		c.MaxDelegations = 0
+	}
 	if c.Lease < time.Second {
 		return errors.New("nfs4: Config.Lease is less than a second: a Linux client can't mount with that")
 	}
@@ -123,6 +132,8 @@ type Program struct {
 	kick  chan struct{}
 	door  door
 
+	recalls chan struct{} // there are delegations to recall
+
 	waiters waiters // for locks
 	copies  copies
 
@@ -144,7 +155,7 @@ func New(cfg Config) (*Program, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	p := &Program{cfg: cfg, fs: cfg.FS, log: cfg.Logger, kick: make(chan struct{}, 1)}
+	p := &Program{cfg: cfg, fs: cfg.FS, log: cfg.Logger, kick: make(chan struct{}, 1), recalls: make(chan struct{}, 1)}
 	p.door.init()
 	p.waiters.init()
 	p.copies.init()
@@ -159,10 +170,11 @@ func New(cfg Config) (*Program, error) {
 			MaxRequest: size, MaxResponse: size, MaxCached: maxCached,
 			MaxOps: uint32(cfg.MaxOps), MaxRequests: uint32(cfg.MaxSlots),
 		},
-		MaxClients:  cfg.MaxClients,
-		MaxSessions: cfg.MaxSessions,
-		MaxHoldings: cfg.MaxHoldings,
-		Attach:      func(s *state.Session) any { return newBackChannel(p, s) },
+		MaxClients:     cfg.MaxClients,
+		MaxSessions:    cfg.MaxSessions,
+		MaxHoldings:    cfg.MaxHoldings,
+		MaxDelegations: cfg.MaxDelegations,
+		Attach:         func(s *state.Session) any { return newBackChannel(p, s) },
 	}
 	if newV40 != nil {
 		p.v40 = newV40(p)

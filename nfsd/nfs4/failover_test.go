@@ -24,15 +24,30 @@ type world struct {
 	fs  vfs.FS
 	r   *rig      // who serves now
 	fnc *fencedFS // its way to the file system
+
+	also func(*Config) // what all front-ends are told, too
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, reg: newRegistry()}
-	w.r = newRig(t, func(c *Config) { w.fs = c.FS; w.join(c) })
+func newWorld(t *testing.T) *world { return newWorldWith(t, nil, nil) }
+
+// newWorldWith is newWorld where all front-ends are told what also says, and the first
+// what first says.
+func newWorldWith(t *testing.T, also, first func(*Config)) *world {
+	w := &world{t: t, reg: newRegistry(), also: also}
+	w.r = newRig(t, func(c *Config) {
+		if first != nil {
+			first(c)
+		}
+		w.fs = c.FS
+		w.join(c)
+	})
 	return w
 }
 
 func (w *world) join(c *Config) {
+	if w.also != nil {
+		w.also(c)
+	}
 	w.reg.with(c)
 	w.fnc = &fencedFS{FS: w.fs, opens: map[vfs.File]int{}}
 	c.FS = w.fnc

@@ -24,8 +24,17 @@ func (c *compound) resolve(sid state.Stateid) state.Stateid {
 func (c *compound) setStateid(sid state.Stateid) { c.sid, c.hasSid = sid, true }
 
 // checkIO says whether the stateid, or for a special one the user, has access to
-// f's data: proto.ShareAccessRead or proto.ShareAccessWrite.
+// f's data: proto.ShareAccessRead or proto.ShareAccessWrite. What is to be written is
+// delegated to nobody else then.
 func (c *compound) checkIO(sid state.Stateid, f vfs.File, access uint32) proto.Status {
+	st := c.checkRight(sid, f, access)
+	if st == proto.OK && access == proto.ShareAccessWrite {
+		return c.undelegate(f)
+	}
+	return st
+}
+
+func (c *compound) checkRight(sid state.Stateid, f vfs.File, access uint32) proto.Status {
 	sid = c.resolve(sid)
 	want := vfs.AccessRead
 	if access == proto.ShareAccessWrite {
@@ -207,6 +216,9 @@ func (c *compound) applyAttrs(sid state.Stateid, a *change) (bitmap, proto.Statu
 				return bitmap{}, denyStatus(err, proto.ErrLocked)
 			}
 		}
+	}
+	if st := c.undelegate(c.cur); st != proto.OK {
+		return bitmap{}, st
 	}
 	now, err := c.fs.Setattr(&c.req, c.cur, a.set, opened)
 	if err != nil {

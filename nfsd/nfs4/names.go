@@ -65,6 +65,9 @@ func (c *compound) link() proto.Status {
 	if st != proto.OK {
 		return st
 	}
+	if st := c.undelegate(c.saved); st != proto.OK {
+		return st
+	}
 	_, change, err := c.fs.Link(&c.req, c.saved, c.cur, name)
 	if err != nil {
 		return status(err)
@@ -76,6 +79,9 @@ func (c *compound) link() proto.Status {
 func (c *compound) remove() proto.Status {
 	name, st := c.name()
 	if st != proto.OK {
+		return st
+	}
+	if st := c.undelegateName(c.cur, name); st != proto.OK {
 		return st
 	}
 	change, err := c.fs.Remove(&c.req, c.cur, name)
@@ -96,6 +102,12 @@ func (c *compound) rename() proto.Status {
 		return st
 	case st2 != proto.OK:
 		return st2
+	}
+	if st := c.undelegateName(c.saved, from); st != proto.OK {
+		return st
+	}
+	if st := c.undelegateName(c.cur, to); st != proto.OK {
+		return st
 	}
 	source, target, err := c.fs.Rename(&c.req, c.saved, from, c.cur, to)
 	if err != nil {

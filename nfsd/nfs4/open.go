@@ -20,6 +20,7 @@ type openArgs struct {
 	claim               uint32
 	name                string
 	nameSt              proto.Status
+	delegation          state.Stateid // of CLAIM_DELEGATE_CUR
 
 	other    vfs.StateID // with what the open was recorded, if recorded
 	recorded bool
@@ -65,10 +66,13 @@ func (c *compound) decodeOpen(a *openArgs) proto.Status {
 	case proto.ClaimNull:
 		a.name, a.nameSt = c.name()
 	case proto.ClaimPrevious:
-		c.d.Uint32() // the type of a delegation, which can't have been
+		c.d.Uint32() // the type of a delegation: those of before a take-over have ended
 	case proto.ClaimFH:
-	case proto.ClaimDelegateCur, proto.ClaimDelegCurFH:
-		return proto.ErrBadStateid // there are no delegations
+	case proto.ClaimDelegateCur:
+		a.delegation = c.stateid()
+		a.name, a.nameSt = c.name()
+	case proto.ClaimDelegCurFH:
+		a.delegation = c.stateid()
 	case proto.ClaimDelegatePrev, proto.ClaimDelegPrevFH:
 		return proto.ErrNotsupp
 	default:
@@ -81,6 +85,8 @@ func (c *compound) decodeOpen(a *openArgs) proto.Status {
 		return proto.ErrInval
 	case a.create && a.claim != proto.ClaimNull:
 		return proto.ErrInval
+	case c.minor == 0 && a.claim == proto.ClaimDelegateCur:
+		return proto.ErrBadStateid // there are no delegations
 	}
 	return proto.OK
 }
@@ -114,7 +120,7 @@ func (c *compound) open() proto.Status {
 	}
 	c.e.Uint32(flags)
 	encodeBitmap(c.e, set)
-	c.noDelegation(a.wants)
+	c.delegate(&a, file, &attr)
 	return proto.OK
 }
 
@@ -124,7 +130,7 @@ func (c *compound) find(a *openArgs) (f vfs.File, attr vfs.Attr, change vfs.Chan
 		return c.findOrCreate(a)
 	}
 	switch {
-	case a.claim != proto.ClaimNull:
+	case a.claim != proto.ClaimNull && a.claim != proto.ClaimDelegateCur:
 		now, st := c.getattr()
 		if st != proto.OK {
 			return f, attr, change, set, st
@@ -143,10 +149,25 @@ func (c *compound) find(a *openArgs) (f vfs.File, attr vfs.Attr, change vfs.Chan
 			return f, attr, change, set, status(err)
 		}
 	}
-	if st = openable(attr.Type); st == proto.OK && a.claim != proto.ClaimPrevious {
-		st = c.mayAccess(f, a.access)
+	switch st = openable(attr.Type); {
+	case st != proto.OK || a.claim == proto.ClaimPrevious:
+		return f, attr, change, set, st
+	case a.claim == proto.ClaimDelegateCur || a.claim == proto.ClaimDelegCurFH:
+		other, st := c.p.state.Claim(c.client, c.resolve(a.delegation), f, a.access, c.req.Cred().UID)
+		if other {
+			st = c.mayAccess(f, a.access)
+		}
+		return f, attr, change, set, st
+	}
+	if st = c.mayAccess(f, a.access); st == proto.OK && a.disturbs() {
+		st = c.undelegate(f)
 	}
 	return f, attr, change, set, st
+}
+
+// disturbs reports whether nobody else may have the file delegated.
+func (a *openArgs) disturbs() bool {
+	return a.access&proto.ShareAccessWrite != 0 || a.deny&proto.ShareDenyRead != 0 || a.attrs.set.Mask&cluster.SetSize != 0
 }
 
 // openable says whether files of a type can be opened. SYMLINK, for anything that
@@ -201,6 +222,11 @@ func (c *compound) findOrCreate(a *openArgs) (f vfs.File, attr vfs.Attr, change 
 			if err := c.fs.Denied(&c.req, old, vfs.StateID{}, vfs.AccessModify); err != nil {
 				return f, attr, change, set, denyStatus(err, proto.ErrShareDenied)
 			}
+		}
+	}
+	if a.disturbs() {
+		if st := c.undelegateName(c.cur, a.name); st != proto.OK {
+			return f, attr, change, set, st
 		}
 	}
 	args := vfs.CreateArgs{
@@ -365,24 +391,6 @@ func (c *compound) tryHold(a *state.OpenArgs) (o state.Opened, st proto.Status) 
 		c.dropState(a.File, record.Other, record.Deny != 0)
 	}
 	return o, st
-}
-
-// noDelegation appends that there is none, and why, to a client that has said
-// what it wants (RFC 8881 §18.16.3).
-func (c *compound) noDelegation(wants uint32) {
-	switch wants & proto.ShareAccessWantDelegMask {
-	case proto.ShareAccessWantNoPreference:
-		c.e.Uint32(proto.OpenDelegateNone)
-	case proto.ShareAccessWantNoDeleg:
-		c.e.Uint32(proto.OpenDelegateNoneExt)
-		c.e.Uint32(proto.WNDNotWanted)
-	case proto.ShareAccessWantCancel:
-		c.e.Uint32(proto.OpenDelegateNoneExt)
-		c.e.Uint32(proto.WNDCancelled)
-	default:
-		c.e.Uint32(proto.OpenDelegateNoneExt)
-		c.e.Uint32(proto.WNDNotSuppFtype)
-	}
 }
 
 // openDowngrade is OPEN_DOWNGRADE (RFC 8881 §18.18).

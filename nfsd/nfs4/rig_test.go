@@ -375,6 +375,7 @@ type openHow struct {
 	truncate     bool // instead of setting the mode
 	claim        uint32
 	name         string
+	delegation   state.Stateid // of CLAIM_DELEGATE_CUR
 }
 
 func openOp(clientID uint64, h openHow) op {
@@ -410,6 +411,11 @@ func openOp(clientID uint64, h openHow) op {
 			e.String(h.name)
 		case proto.ClaimPrevious:
 			e.Uint32(0)
+		case proto.ClaimDelegateCur:
+			h.delegation.Encode(e)
+			e.String(h.name)
+		case proto.ClaimDelegCurFH:
+			h.delegation.Encode(e)
 		}
 	}
 }

@@ -48,7 +48,11 @@ func (c *compound) sequence() (st proto.Status, again bool) {
 	c.e.Uint32(slot)
 	c.e.Uint32(high)
 	c.e.Uint32(high)
-	c.e.Uint32(channelOf(s).status())
+	flags := channelOf(s).status()
+	if c.client.Revoked() {
+		flags |= c.p.state.Revoked(s, slot, seq, c.p.cfg.Now())
+	}
+	c.e.Uint32(flags)
 	return proto.OK, false
 }
 

@@ -416,15 +416,6 @@ func (c *compound) freeUnknown(sid state.Stateid) (f vfs.File, drop []vfs.StateI
 	return c.p.state.Free(c.client, sid)
 }
 
-// delegreturn is DELEGRETURN: there are no delegations to return.
-func (c *compound) delegreturn() proto.Status {
-	state.DecodeStateid(c.d)
-	if c.d.Err() != nil {
-		return proto.ErrBadxdr
-	}
-	return proto.ErrBadStateid
-}
-
 // secinfo is SECINFO (RFC 8881 §18.29).
 func (c *compound) secinfo() proto.Status {
 	name, st := c.name()

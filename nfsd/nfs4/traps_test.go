@@ -148,8 +148,8 @@ var traps = []trap{
 	},
 	{
 		"delegations that conflict, or that can't be returned while they are recalled",
-		"there are none",
-		[]string{"TestTrap26NoDelegations"},
+		"off by default; what a holder does never waits for its own",
+		[]string{"TestTrap26NoDelegations", "TestTrap26HolderNeverWaits", "TestDelegationOffer"},
 	},
 	{
 		"a lease that is renewed by what fails, or not by what succeeds; a client dropped with its connection",

@@ -58,6 +58,9 @@ func (c *compound) setxattr() proto.Status {
 	case st != proto.OK:
 		return st
 	}
+	if st := c.undelegate(c.cur); st != proto.OK {
+		return st
+	}
 	change, err := c.fs.Setxattr(&c.req, c.cur, name, value, xattrHow[how])
 	if err != nil {
 		return xattrStatus(err)
@@ -69,6 +72,9 @@ func (c *compound) setxattr() proto.Status {
 func (c *compound) removexattr() proto.Status {
 	name, st := c.xattrKey()
 	if st != proto.OK {
+		return st
+	}
+	if st := c.undelegate(c.cur); st != proto.OK {
 		return st
 	}
 	change, err := c.fs.Removexattr(&c.req, c.cur, name)

@@ -31,9 +31,17 @@ type Client struct {
 	sessions     map[SessionID]*Session
 	complete     bool // has sent RECLAIM_COMPLETE
 	ext          Extension
+	delegating   bool   // may have delegations
 	changes      uint64 // of the record
 	recorded     uint64 // up to which of them it has been recorded
 	replaces     uint64 // the client whose record goes with the next one
+
+	// lost: an earlier front-end may have granted delegations. They have ended with it,
+	// which the client has yet to hear: nobody could tell it of changes meanwhile.
+	lost               atomic.Bool
+	revoked            atomic.Int32 // delegations that the client has to free
+	delegatingRecorded atomic.Bool  // that it may have delegations has been recorded
+	told               told         // that they are lost; under mu
 
 	loaded   bool         // taken over: it may hold what is not known here yet
 	loadedAt cluster.Time // if loaded
@@ -43,6 +51,8 @@ type Client struct {
 	dead  bool
 	opens map[openKey]*Open
 	locks map[lockKey]*Lock
+
+	delegations map[vfs.StateID]*Delegation
 }
 
 // A clientName is what a client calls itself. Clients of NFSv4.0 and of later minor
@@ -67,6 +77,15 @@ func (c *Client) LockName() string {
 
 // Renew renews the client's lease.
 func (c *Client) Renew(now cluster.Time) { c.renewed.Store(int64(now)) }
+
+// Delegating reports whether it is recorded that c may have delegations: see SetDelegating.
+func (c *Client) Delegating() bool { return c.delegatingRecorded.Load() }
+
+// DelegatingRecorded says that it is.
+func (c *Client) DelegatingRecorded() { c.delegatingRecorded.Store(true) }
+
+// Revoked reports whether Manager.Revoked has anything to say.
+func (c *Client) Revoked() bool { return c.revoked.Load() > 0 || c.lost.Load() }
 
 // Loaded reports whether the client was taken over, so that it may hold states
 // that are not known here: see Learn.
@@ -94,7 +113,7 @@ func (c *Client) busy() bool {
 			return true
 		}
 	}
-	return len(c.sessions) > 0
+	return len(c.sessions) > 0 || len(c.delegations) > int(c.revoked.Load())
 }
 
 // newClient makes a client, unconfirmed, with an id and a slot. m.mu is held, and
@@ -118,6 +137,7 @@ func (m *Manager) insert(c *Client) {
 	c.sessions = make(map[SessionID]*Session)
 	c.opens = make(map[openKey]*Open)
 	c.locks = make(map[lockKey]*Lock)
+	c.delegations = make(map[vfs.StateID]*Delegation)
 	m.clients[c.ID] = c
 	m.slots[c.Slot] = c
 	if c.confirmedRec {
@@ -186,6 +206,12 @@ func (m *Manager) remove(c *Client) Gone {
 	for _, o := range c.opens {
 		m.forget(o)
 		g.Files = append(g.Files, o.file)
+	}
+	for _, d := range c.delegations {
+		if d.phase != revoked {
+			g.Files = append(g.Files, d.file)
+		}
+		m.forgetDelegation(d)
 	}
 	c.opens, c.locks = nil, nil
 	return g

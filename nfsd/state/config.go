@@ -26,6 +26,8 @@ type Config struct {
 	MaxClients, MaxSessions int
 	// MaxHoldings bounds the opens and lock owners of one client.
 	MaxHoldings int
+	// MaxDelegations bounds the delegations of one client; 0: there are none.
+	MaxDelegations int
 	// Attach, if it is not nil, makes what the caller keeps with a session.
 	Attach func(*Session) any
 	// Extend, if it is not nil, decodes what AppendRecord of a client's Extension made.
@@ -43,7 +45,10 @@ type Manager struct {
 	cfg      Config
 	table    table
 	shares   shares
+	recalls  recalls
 	sessions sessionTable
+
+	delegations delegations
 
 	mu          sync.Mutex // the members below, and the members of Client that say so
 	clients     map[uint64]*Client

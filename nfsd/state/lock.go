@@ -173,11 +173,14 @@ func (m *Manager) Refused(l *Lock) {
 	}
 }
 
-// Free is FREE_STATEID (RFC 8881 §18.38): it drops a lock state without locks. The
-// caller deletes what is recorded of it with the file.
+// Free is FREE_STATEID (RFC 8881 §18.38): it drops a lock state without locks, or a
+// delegation that was revoked. The caller deletes what is recorded of it with the file.
 func (m *Manager) Free(c *Client, sid Stateid) (f vfs.File, drop []vfs.StateID, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if sid.Kind() == KindDelegation {
+		return f, nil, m.freeDelegation(c, sid)
+	}
 	h, st := m.find(c, sid)
 	switch {
 	case st != proto.OK:

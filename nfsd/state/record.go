@@ -12,9 +12,13 @@ import (
 	"github.com/hawserfs/hawser/vfs"
 )
 
-// recordVersion is the format of client records. A front-end reads those of its own
-// version and older ones.
-const recordVersion = 1
+// The formats of client records. A front-end reads those of its own version and older
+// ones. The second says that the client may have delegations, and is used for such
+// clients only, so that without delegations earlier programs can take clients over.
+const (
+	recordPlain   = 1
+	recordVersion = 2
+)
 
 // Bounds of what is in a record.
 const (
@@ -80,7 +84,11 @@ func (m *Manager) SetExtension(c *Client, x Extension) {
 // encode returns c's record, without a session. Manager.mu is held.
 func (c *Client) encode(without *Session) []byte {
 	e := xdr.NewEncoder(make([]byte, 0, 512))
-	e.Uint32(recordVersion)
+	if c.delegating {
+		e.Uint32(recordVersion)
+	} else {
+		e.Uint32(recordPlain)
+	}
 	e.Uint32(uint32(c.Slot))
 	e.Uint32(c.Minor)
 	e.String(c.Owner)
@@ -142,10 +150,13 @@ var errRecord = errors.New("state: damaged client record")
 // decode makes a client of its record.
 func decode(id uint64, record []byte) (c *Client, sessions []*Session, ext []byte, err error) {
 	d := xdr.NewDecoder(record)
-	if v := d.Uint32(); d.Err() == nil && v != recordVersion {
+	v := d.Uint32()
+	if d.Err() == nil && (v < recordPlain || v > recordVersion) {
 		return nil, nil, nil, fmt.Errorf("state: client record of version %d: %w", v, cluster.EVERSION)
 	}
-	c = &Client{ID: id, confirmedRec: true, loaded: true}
+	c = &Client{ID: id, confirmedRec: true, loaded: true, delegating: v == recordVersion}
+	c.lost.Store(c.delegating)
+	c.delegatingRecorded.Store(c.delegating)
 	slot := d.Uint32()
 	c.Slot = uint16(slot)
 	c.Minor = d.Uint32()

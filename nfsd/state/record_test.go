@@ -91,7 +91,7 @@ func TestLoadDamaged(t *testing.T) {
 	c, _ := confirm(t, m, 0, "a")
 	good := records(t, m)[0]
 	newer := bytes.Clone(good.Record)
-	newer[3]++
+	newer[3] = recordVersion + 1
 	n := successor(m)
 	err := n.Load(0, []vfs.ClientRecord{
 		{ID: 9, Record: newer}, {ID: 10, Record: good.Record[:20]}, good, {ID: 11, Record: good.Record}, {ID: 12},

@@ -24,7 +24,7 @@ type Stateid struct {
 // A Kind says what a stateid is of.
 type Kind uint8
 
-// The kinds. Those from 4 on are not this package's.
+// The kinds, with KindDelegation. 4, and those from 6 on, are not this package's.
 const (
 	KindOpen Kind = 1
 	KindLock Kind = 2

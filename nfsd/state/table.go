@@ -120,6 +120,9 @@ func (h *holding) bump() {
 func (m *Manager) Test(c *Client, sid Stateid) proto.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if sid.Kind() == KindDelegation {
+		return m.testDelegation(c, sid)
+	}
 	_, st := m.find(c, sid)
 	if st == Unknown {
 		switch sid.Kind() {
@@ -138,6 +141,9 @@ func (m *Manager) Test(c *Client, sid Stateid) proto.Status {
 func (m *Manager) CheckIO(c *Client, sid Stateid, f vfs.File, access, uid uint32) (other bool, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if sid.Kind() == KindDelegation {
+		return m.ioByDelegation(c, sid, f, access, uid)
+	}
 	h, st := m.findOn(c, sid, f)
 	if st != proto.OK {
 		return false, st

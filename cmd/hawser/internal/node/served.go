@@ -3,13 +3,16 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/conf"
 	"github.com/hawserfs/hawser/nfsd/ids"
 	"github.com/hawserfs/hawser/nfsd/nfs4"
+	"github.com/hawserfs/hawser/vfs"
 )
 
 // A served is an identity that this front-end serves in one epoch: its program,
@@ -49,7 +52,7 @@ func (f *frontEnd) open(ctx context.Context, id registry.Identity) (_ *served, e
 				f.restart("its own identity is served elsewhere")
 			}
 		},
-		Names: names,
+		Names: names, Delegate: delegate(&nc),
 		Lease: nc.Lease, MaxSlots: nc.MaxSlots, MaxClients: nc.MaxClients, Logger: f.n.log,
 	})
 	if err != nil {
@@ -63,6 +66,16 @@ func (f *frontEnd) open(ctx context.Context, id registry.Identity) (_ *served, e
 	s.stop = stop
 	s.wg.Go(func() { s.program.Run(run) })
 	return s, nil
+}
+
+// delegate returns what says of which volumes files may be delegated; nil: of none.
+func delegate(c *conf.NFS) func(vfs.Volume) bool {
+	if c.Delegations != "read" {
+		return nil
+	}
+	return func(v vfs.Volume) bool {
+		return len(c.DelegationVols) == 0 || slices.Contains(c.DelegationVols, v.Name)
+	}
 }
 
 // abandon ends it: nothing of it is answered or executed any more.

@@ -15,6 +15,17 @@ import (
 type Set struct {
 	ID      cluster.ReplicaSetID
 	Members []cluster.StoreID
+	// Code, if it is one, says that member i has shard i+1 of the set's blobs.
+	Code cluster.Code
+}
+
+// key returns the key under which member i has a blob of the set.
+func (s *Set) key(g cluster.GroupID, b cluster.BlobID, i int) cluster.BlobKey {
+	k := cluster.BlobKey{Group: g, Blob: b}
+	if !s.Code.IsZero() {
+		k.Shard = uint8(i + 1)
+	}
+	return k
 }
 
 // A Freed blob is in a delete queue.
@@ -156,7 +167,6 @@ func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more boo
 		return false, nil
 	}
 	var blobs []cluster.BlobID
-	var keys []cluster.BlobKey
 	// What comes into the queue from now on has a higher index. What is in it and
 	// not listed, since its writer is not past it, waits until then as well.
 	none := c.cfg.Volume.Applied() + 1
@@ -166,7 +176,6 @@ func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more boo
 		for _, f := range freed {
 			if f.Index <= upTo && len(blobs) < c.cfg.Batch {
 				blobs = append(blobs, f.Blob)
-				keys = append(keys, cluster.BlobKey{Group: c.cfg.Group, Blob: f.Blob})
 			} else {
 				none = min(none, f.Index)
 			}
@@ -186,9 +195,13 @@ func (c *Collector) stepSet(ctx context.Context, set Set, upTo uint64) (more boo
 		}
 		return false, ctx.Err()
 	}
-	for _, id := range set.Members {
+	keys := make([]cluster.BlobKey, len(blobs))
+	for i, id := range set.Members {
 		if !c.cfg.Stores.Up(id) {
 			continue
+		}
+		for j, b := range blobs {
+			keys[j] = set.key(c.cfg.Group, b, i)
 		}
 		if err := c.cfg.Stores.Delete(ctx, id, c.cfg.Group, keys); err != nil {
 			// Not up, as it turns out: its copies are orphans from now on.

@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ var bg = context.Background()
 
 // A fake is a volume and its stores, by the rules of the state machine.
 type fake struct {
+	deleted []string // store blob-shard
+
 	index   uint64
 	low     uint32 // the writer's low-water mark
 	records map[cluster.BlobID]bool
@@ -37,7 +40,7 @@ func newFake() *fake {
 	f := &fake{
 		records: map[cluster.BlobID]bool{},
 		queue:   map[cluster.ReplicaSetID]map[cluster.BlobID]uint64{1: {}, 2: {}},
-		sets:    []Set{{1, []cluster.StoreID{1, 2}}, {2, []cluster.StoreID{2, 3}}},
+		sets:    []Set{{ID: 1, Members: []cluster.StoreID{1, 2}}, {ID: 2, Members: []cluster.StoreID{2, 3}}},
 		stores:  map[cluster.StoreID]map[cluster.BlobID]bool{1: {}, 2: {}, 3: {}},
 		down:    map[cluster.StoreID]bool{},
 		broken:  map[cluster.StoreID]bool{},
@@ -103,6 +106,7 @@ func (f *fake) Delete(_ context.Context, id cluster.StoreID, _ cluster.GroupID, 
 		return cluster.EDISK
 	}
 	for _, k := range keys {
+		f.deleted = append(f.deleted, fmt.Sprintf("%d %d-%d", id, k.Blob.Counter(), k.Shard))
 		if f.records[k.Blob] {
 			panic("a blob that is referred to was deleted")
 		}
@@ -370,4 +374,32 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// TestGarbageCoded: what the members of a coded set have of a blob is deleted
+// under the keys that they have it under, and nothing else is.
+func TestGarbageCoded(t *testing.T) {
+	f := newFake()
+	f.low = 1000
+	f.sets = []Set{
+		{ID: 1, Members: []cluster.StoreID{3, 1, 2}, Code: cluster.Code{K: 2, M: 1}},
+		{ID: 2, Members: []cluster.StoreID{1, 2}},
+	}
+	for set := range cluster.ReplicaSetID(2) {
+		f.index++
+		f.queue[set+1][id(int(set))] = f.index
+	}
+	c := f.collector(10)
+	now := time.Unix(1000, 0)
+	for range 2 {
+		if _, err := c.StepGarbage(bg, now); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Hour)
+	}
+	want := []string{"1 0-2", "1 1-0", "2 0-3", "2 1-0", "3 0-1"}
+	slices.Sort(f.deleted)
+	if !slices.Equal(f.deleted, want) {
+		t.Errorf("deleted %v, want %v", f.deleted, want)
+	}
 }

@@ -18,6 +18,8 @@ type SetInfo struct {
 	Epoch   uint32
 	Members []cluster.StoreID
 	Copies  uint8 // what the class asks for; there may be fewer members
+	// Code, if it is one, says that member i gets shard i+1 of a blob.
+	Code cluster.Code
 }
 
 // A Map says which sets there are and where stores are. Its methods are called
@@ -26,6 +28,9 @@ type Map interface {
 	// Sets returns the writable sets of a group for a number of copies, with
 	// those of fewer members, too. The result is not changed afterwards.
 	Sets(g cluster.GroupID, copies uint8) []SetInfo
+	// CodedSets returns the writable sets of a group for a code. The result is
+	// not changed afterwards.
+	CodedSets(g cluster.GroupID, code cluster.Code) []SetInfo
 	// Addr returns where a store is, and whether it is thought to be up.
 	Addr(id cluster.StoreID) (addr string, up bool)
 }

@@ -73,6 +73,15 @@ func (w *world) place() *Placement {
 
 func (w *world) Sets(cluster.GroupID, uint8) []SetInfo { return w.sets }
 
+func (w *world) CodedSets(_ cluster.GroupID, code cluster.Code) (sets []SetInfo) {
+	for _, s := range w.sets {
+		if s.Code == code {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
 func (w *world) Addr(id cluster.StoreID) (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/datastore/bufpool"
 	"github.com/hawserfs/hawser/datastore/checksum"
+	"github.com/hawserfs/hawser/datastore/erasure"
 	"github.com/hawserfs/hawser/datastore/segment"
 )
 
@@ -42,9 +43,15 @@ func (p *Placement) PutOwned(ctx context.Context, g cluster.GroupID, copies uint
 		release()
 		return Placed{}, nil, fmt.Errorf("placement: a blob of %d bytes: %w", n, cluster.EINVAL)
 	}
-	sums := bufpool.Get(checksum.Size(n))
+	w := p.newPut(g, alloc, data, n, release)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer w.drop()
+	return w.run(ctx, p.cfg.Map.Sets(g, copies))
+}
+
+func (p *Placement) newPut(g cluster.GroupID, alloc func() (cluster.BlobID, error), data [][]byte, n int, release func()) *put {
+	sums := bufpool.Get(checksum.Size(n))
 	w := &put{
 		p: p, group: g, data: data, len: n, alloc: alloc,
 		sums:    checksum.Sums(sums.B[:0]).Append(data...),
@@ -55,8 +62,7 @@ func (p *Placement) PutOwned(ctx context.Context, g cluster.GroupID, copies uint
 		sums.Release()
 		release()
 	}
-	defer w.drop()
-	return w.run(ctx, p.cfg.Map.Sets(g, copies))
+	return w
 }
 
 // A put is one call of Put.
@@ -66,6 +72,7 @@ type put struct {
 	data    [][]byte
 	sums    checksum.Sums
 	len     int
+	coded   *erasure.Coded // nil: each member gets all of data
 	alloc   func() (cluster.BlobID, error)
 	results chan result
 	refs    atomic.Int32 // who refers to data and sums: Put itself, and each copy under way
@@ -179,10 +186,14 @@ func (w *put) copyTo(ctx context.Context, a *attempt, i int) {
 	id := a.set.Members[i]
 	addr, _ := w.p.cfg.Map.Addr(id)
 	st := w.p.stores.get(id)
-	st.busy.Add(int64(w.len))
-	u, err := w.p.cfg.Client.Put(ctx, addr, id, cluster.BlobKey{Group: w.group, Blob: a.id},
-		segment.Meta{Set: a.set.ID, Epoch: a.set.Epoch}, w.sums, w.data)
-	st.busy.Add(-int64(w.len))
+	key, data, sums, n := cluster.BlobKey{Group: w.group, Blob: a.id}, w.data, w.sums, w.len
+	if w.coded != nil {
+		s := &w.coded.Shards[i]
+		key.Shard, data, sums, n = uint8(i+1), s.Data, s.Sums, w.len/int(w.coded.Code.K)
+	}
+	st.busy.Add(int64(n))
+	u, err := w.p.cfg.Client.Put(ctx, addr, id, key, segment.Meta{Set: a.set.ID, Epoch: a.set.Epoch}, sums, data)
+	st.busy.Add(-int64(n))
 	a.done[i].Store(true)
 	if err == nil {
 		st.setUsage(u)

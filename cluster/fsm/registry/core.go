@@ -213,6 +213,7 @@ func (c *CreateVolume) run(tx *fsm.Tx, h *head) (cluster.Errno, []byte) {
 		return e, nil
 	}
 	if c.Class.Consistency > cluster.Relaxed || c.Class.Copies < 1 || c.Class.Copies > 3 ||
+		!c.Class.Code.IsZero() && !c.Class.Code.Valid() ||
 		len(c.Voters) == 0 || len(c.Voters) > MaxVoters {
 		return cluster.EINVAL, nil
 	}

@@ -179,12 +179,25 @@ func decodeVolume(value []byte) (Volume, bool) {
 }
 
 func appendClass(dst []byte, c cluster.Class) []byte {
-	return codec.AppendUint8(codec.AppendUint8(dst, uint8(c.Consistency)), c.Copies)
+	if c.Code.IsZero() {
+		return append(dst, uint8(c.Consistency)&^hasCode, c.Copies)
+	}
+	return append(dst, uint8(c.Consistency)|hasCode, c.Copies, c.Code.K, c.Code.M)
 }
 
 func readClass(d *codec.Dec) cluster.Class {
-	return cluster.Class{Consistency: cluster.Consistency(d.Uint8()), Copies: d.Uint8()}
+	flags := d.Uint8()
+	c := cluster.Class{Consistency: cluster.Consistency(flags &^ hasCode), Copies: d.Uint8()}
+	if flags&hasCode != 0 {
+		if c.Code = (cluster.Code{K: d.Uint8(), M: d.Uint8()}); c.Code.IsZero() {
+			d.Fail()
+		}
+	}
+	return c
 }
+
+// hasCode says in the byte of a class's consistency that a code follows.
+const hasCode = 0x80
 
 func appendNodes(dst []byte, ids []cluster.NodeID) []byte {
 	dst = codec.AppendUvarint(dst, uint64(len(ids)))

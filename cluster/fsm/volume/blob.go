@@ -9,8 +9,13 @@ import (
 // A BlobKind says how a blob lies on its replica set.
 type BlobKind uint8
 
-// Copies is a full copy on every member. Numbers are stored: append only.
-const Copies BlobKind = 1
+// The kinds of blobs. Numbers are stored: append only.
+const (
+	// Copies is a full copy on every member.
+	Copies BlobKind = 1
+	// Coded is a shard of the set's code on every member.
+	Coded BlobKind = 2
+)
 
 // A Blob is a blob that extents refer to.
 type Blob struct {
@@ -20,6 +25,10 @@ type Blob struct {
 	Len  uint32
 	CRC  uint32 // crc32c of the whole
 	Refs uint32 // extents that refer to it: never 0
+	// Stored is the id that the set's members know it by: ID itself, unless
+	// the blob was recoded since it was made.
+	Stored cluster.BlobID
+	Queued bool // it is in the list of blobs to be coded
 	// Counted says that what follows is known: records of old do not have it.
 	Counted bool
 	Bytes   uint64      // sum of the lengths of those extents
@@ -31,9 +40,12 @@ type Blob struct {
 func (b *Blob) Thin() bool { return b.Counted && b.Bytes*2 < uint64(b.Len) }
 
 func appendBlob(dst []byte, b *Blob) []byte {
-	dst = codec.AppendUint32(append(dst, uint8(b.Kind)), uint32(b.Set))
+	dst = codec.AppendUint32(append(dst, b.head()), uint32(b.Set))
 	dst = codec.AppendUint32(codec.AppendUint32(dst, b.Len), b.CRC)
 	dst = codec.AppendUint32(dst, b.Refs)
+	if b.moved() {
+		dst = codec.AppendUint64(dst, uint64(b.Stored))
+	}
 	if !b.Counted {
 		return dst
 	}
@@ -42,11 +54,15 @@ func appendBlob(dst []byte, b *Blob) []byte {
 }
 
 func decodeBlob(id cluster.BlobID, val []byte) (Blob, bool) {
+	if len(val) > 0 && val[0] == uint8(standIn) {
+		return decodeStandIn(id, val)
+	}
 	d := codec.NewDec(val)
 	b := Blob{
 		ID: id, Kind: BlobKind(d.Uint8()), Set: cluster.ReplicaSetID(d.Uint32()),
 		Len: d.Uint32(), CRC: d.Uint32(), Refs: d.Uint32(),
 	}
+	b.parseHead(&d)
 	if d.Len() > 0 {
 		b.Counted, b.Bytes, b.Ino, b.Shares = true, d.Uvarint(), cluster.Ino(d.Uvarint()), d.Uint8()
 	}
@@ -66,7 +82,7 @@ func loadBlob(r fsm.Reader, id cluster.BlobID) (Blob, bool) {
 	if !ok {
 		damaged("blob", uint64(id))
 	}
-	return b, true
+	return b, b.Kind != standIn
 }
 
 func storeBlob(tx *fsm.Tx, b *Blob) {
@@ -125,6 +141,7 @@ func discard(tx *fsm.Tx, set cluster.ReplicaSetID, id cluster.BlobID) {
 // from one extent to another is never taken for the last one.
 type ledger struct {
 	tx      *fsm.Tx
+	code    cluster.Code // of the file's class, what it refers to should become
 	entries []ledgerEntry
 	byID    map[cluster.BlobID]int // of entries, once there are many
 	first   [8]ledgerEntry
@@ -152,8 +169,8 @@ func (e *ledgerEntry) owned(ino cluster.Ino) {
 // manyEntries is from where on a map is faster than looking through the list.
 const manyEntries = 16
 
-func (l *ledger) begin(tx *fsm.Tx) {
-	l.tx = tx
+func (l *ledger) begin(tx *fsm.Tx, code cluster.Code) {
+	l.tx, l.code = tx, code
 	l.entries = l.first[:0]
 }
 
@@ -239,13 +256,14 @@ func (l *ledger) settleFresh(e *ledgerEntry) cluster.Errno {
 		return cluster.OK
 	}
 	b := Blob{
-		ID: e.id, Kind: Copies, Set: e.fresh.Set, Len: e.fresh.Len, CRC: e.fresh.CRC, Refs: uint32(e.delta),
+		ID: e.id, Kind: kindOn(l.tx, e.fresh.Set), Set: e.fresh.Set, Len: e.fresh.Len, CRC: e.fresh.CRC, Refs: uint32(e.delta), Stored: e.id,
 		Counted: true, Bytes: uint64(e.bytes), Ino: e.ino,
 	}
 	if len(e.more) > 0 {
 		b.Ino, b.Shares = 0, 1
 		storeOwners(l.tx, e.id, append(e.more, e.ino))
 	}
+	l.wantCoded(&b)
 	storeBlob(l.tx, &b)
 	setBlob(l.tx, prefixSetBlob, b.Set, e.id, nil)
 	l.thin(&b, false)
@@ -268,8 +286,8 @@ func (l *ledger) settleOld(e *ledgerEntry) cluster.Errno {
 		s := scratches.Get().(*scratch)
 		l.tx.Delete(appendBlobKey(s.key[:0], e.id))
 		scratches.Put(s)
-		deleteSetBlob(l.tx, prefixSetBlob, b.Set, e.id)
-		discard(l.tx, b.Set, e.id)
+		dropStored(l.tx, &b)
+		unqueue(l.tx, &b)
 		if b.Thin() {
 			deleteThin(l.tx, e.id)
 		}
@@ -277,6 +295,9 @@ func (l *ledger) settleOld(e *ledgerEntry) cluster.Errno {
 			dropOwners(l.tx, e.id)
 		}
 		return cluster.OK
+	}
+	if e.delta > 0 {
+		l.wantCoded(&b)
 	}
 	was := b.Thin()
 	b.Refs = uint32(refs)

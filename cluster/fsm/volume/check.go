@@ -71,6 +71,7 @@ func Check(v View, report func(Problem)) CheckResult {
 	c.checkMarks()
 	c.checkSetBlobs()
 	c.checkGarbage()
+	c.checkToCode()
 	c.checkLocks()
 	c.checkLockIndex()
 	c.checkStates()
@@ -138,7 +139,7 @@ func (c *checker) checkKeys() {
 		switch p {
 		case prefixVolume, prefixInode, prefixDirent, prefixXattr, prefixExtent, prefixBlob, prefixSetBlob,
 			prefixGarbage, prefixSet, prefixLock, prefixState, prefixUnlinked, prefixUsage, prefixMark, prefixOwner,
-			prefixThin, 'W':
+			prefixThin, prefixToCode, 'W':
 			continue
 		}
 		c.Ascend([]byte{p}, []byte{p + 1}, func(key, _ []byte) bool {

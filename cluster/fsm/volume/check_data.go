@@ -96,17 +96,22 @@ func (c *checker) checkExtents() {
 // checkBlobs looks at each blob by itself.
 func (c *checker) checkBlobs() {
 	c.each(prefixBlob, func(key, val []byte) {
-		c.Blobs++
 		d := codec.NewDec(key[1:])
 		id := cluster.BlobID(d.Uint64())
 		b, ok := decodeBlob(id, val)
 		if d.Done() != nil || !ok {
+			c.Blobs++
 			c.blobf(id, "the record is damaged")
 			return
 		}
+		if b.Kind == standIn {
+			c.checkStandIn(&b)
+			return
+		}
+		c.Blobs++
 		set, there := c.sets[b.Set]
 		switch {
-		case b.Kind != Copies:
+		case b.Kind != Copies && b.Kind != Coded:
 			c.blobf(id, "is of the unknown kind %d", b.Kind)
 		case b.Len == 0 || b.Len > cluster.MaxBlob:
 			c.blobf(id, "has %d bytes", b.Len)
@@ -116,14 +121,14 @@ func (c *checker) checkBlobs() {
 			c.blobf(id, "its replica set %d is not there", b.Set)
 		case set.State == Retired:
 			c.blobf(id, "its replica set %d is retired", b.Set)
-		case !hasSetBlob(c.Reader, prefixSetBlob, b.Set, id):
+		case !hasSetBlob(c.Reader, prefixSetBlob, b.Set, b.Stored):
 			c.blobf(id, "is not among the blobs of its replica set %d", b.Set)
-		case hasSetBlob(c.Reader, prefixGarbage, b.Set, id):
+		case hasSetBlob(c.Reader, prefixGarbage, b.Set, b.Stored):
 			c.blobf(id, "is in use and in the delete queue")
+		default:
+			c.checkForm(&b, &set)
 		}
-		if _, known := c.writers[id.Writer()]; !known {
-			c.blobf(id, "no writer has made it")
-		}
+		c.checkMaker(id)
 	})
 }
 
@@ -148,7 +153,7 @@ func (c *checker) checkRefs() {
 			d := codec.NewDec(key[1:])
 			id := cluster.BlobID(d.Uint64())
 			b, ok := decodeBlob(id, val)
-			if !ok || uint64(id)%n != part {
+			if !ok || b.Kind == standIn || uint64(id)%n != part {
 				return
 			}
 			if uint64(b.Refs) != refs[id] {
@@ -175,13 +180,28 @@ func (c *checker) checkSetBlobs() {
 			c.setf(set, "the key %x is damaged", key)
 			return
 		}
-		if b, ok := c.blob(id); !ok || b.Set != set {
+		if b, ok := c.storedBlob(id); !ok || b.Set != set {
 			c.problem(Problem{Blob: id, Set: set, Text: "is among the set's blobs, but is not on it"})
 		}
 	})
 }
 
+// blob returns the blob that extents call id.
 func (c *checker) blob(id cluster.BlobID) (Blob, bool) {
+	b, ok := c.rawBlob(id)
+	return b, ok && b.Kind != standIn
+}
+
+// storedBlob returns the blob that stores know by id.
+func (c *checker) storedBlob(id cluster.BlobID) (Blob, bool) {
+	b, ok := c.rawBlob(id)
+	if ok && b.Kind == standIn {
+		b, ok = c.rawBlob(b.Stored)
+	}
+	return b, ok && b.Kind != standIn && b.Stored == id
+}
+
+func (c *checker) rawBlob(id cluster.BlobID) (Blob, bool) {
 	val, ok := c.Get(nil, appendBlobKey(nil, id))
 	if !ok {
 		return Blob{}, false
@@ -200,7 +220,7 @@ func (c *checker) checkGarbage() {
 		if _, there := c.sets[set]; !there {
 			c.problem(Problem{Blob: id, Set: set, Text: "is in the delete queue of a set that is not there"})
 		}
-		if b, used := c.blob(id); used {
+		if b, used := c.storedBlob(id); used {
 			c.problem(Problem{Blob: id, Set: set, Text: fmt.Sprintf("is in the delete queue, but has %d references", b.Refs)})
 		}
 	})

@@ -32,6 +32,7 @@ const (
 	KindPutStates
 	KindDropStates
 	KindRelocate
+	KindRecode
 )
 
 // Format makes the volume's root directory. It is the first command of a
@@ -136,7 +137,9 @@ type SetAttr struct {
 	Open bool
 }
 
-// SetClass changes a directory's class (owner or root only).
+// SetClass changes a directory's class (owner or root only). A regular file's
+// copies and code are changed by it, too, but not its consistency: that is
+// what it was made with.
 type SetClass struct {
 	Cred  cluster.Cred
 	Ino   cluster.Ino
@@ -396,6 +399,9 @@ type ReplicaSet struct {
 	Copies  uint8 // what the class asks for; there may be fewer members
 	Epoch   uint32
 	State   SetState
+	// Code, if it is one, is that of the set's blobs: member i holds shard i+1
+	// of each, and there are as many members as shards. It never changes.
+	Code cluster.Code
 }
 
 // Collected removes blobs from a replica set's delete queue: its members have

@@ -74,7 +74,7 @@ func checkNewBlob(tx *fsm.Tx, w *fsm.Writer, b *NewBlob) cluster.Errno {
 		return cluster.ERETRY
 	}
 	// A blob is committed once: afterwards only Clone adds references.
-	if _, ok := loadBlob(tx, b.ID); on(ruleOnce) && ok {
+	if on(ruleOnce) && wasBlob(tx, b.ID) {
 		return cluster.ERETRY
 	}
 	if on(ruleNotGarbage) && hasSetBlob(tx, prefixGarbage, b.Set, b.ID) {

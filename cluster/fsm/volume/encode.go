@@ -55,11 +55,32 @@ func decodeAttr(d *codec.Dec, a *cluster.Attr) {
 }
 
 func appendClass(dst []byte, c cluster.Class) []byte {
-	return append(dst, byte(c.Consistency), c.Copies)
+	if c.Code.IsZero() {
+		return append(dst, byte(c.Consistency)&^hasCode, c.Copies)
+	}
+	return append(dst, byte(c.Consistency)|hasCode, c.Copies, c.Code.K, c.Code.M)
 }
 
+// hasCode says in a byte of which it is no part that a code follows.
+const hasCode = 0x80
+
 func decodeClass(d *codec.Dec) cluster.Class {
-	return cluster.Class{Consistency: cluster.Consistency(d.Uint8()), Copies: d.Uint8()}
+	flags := d.Uint8()
+	c := cluster.Class{Consistency: cluster.Consistency(flags &^ hasCode), Copies: d.Uint8()}
+	if flags&hasCode != 0 {
+		c.Code = decodeCode(d)
+	}
+	return c
+}
+
+// decodeCode decodes a code. Whether it can be used is for Apply to say; where
+// there is none, nothing says that it follows.
+func decodeCode(d *codec.Dec) cluster.Code {
+	c := cluster.Code{K: d.Uint8(), M: d.Uint8()}
+	if c.IsZero() {
+		d.Fail()
+	}
+	return c
 }
 
 func appendCred(dst []byte, c *cluster.Cred) []byte {

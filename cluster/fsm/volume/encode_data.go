@@ -17,12 +17,7 @@ const (
 func appendNewBlobs(dst []byte, blobs []NewBlob) []byte {
 	dst = codec.AppendUvarint(dst, uint64(len(blobs)))
 	for i := range blobs {
-		b := &blobs[i]
-		dst = codec.AppendUint64(dst, uint64(b.ID))
-		dst = codec.AppendUvarint(dst, uint64(b.Set))
-		dst = codec.AppendUvarint(dst, uint64(b.Epoch))
-		dst = codec.AppendUvarint(dst, uint64(b.Len))
-		dst = codec.AppendUint32(dst, b.CRC)
+		dst = appendNewBlob(dst, &blobs[i])
 	}
 	return dst
 }
@@ -34,13 +29,7 @@ func decodeNewBlobs(d *codec.Dec) []NewBlob {
 	}
 	blobs := make([]NewBlob, n)
 	for i := range blobs {
-		blobs[i] = NewBlob{
-			ID:    cluster.BlobID(d.Uint64()),
-			Set:   cluster.ReplicaSetID(d.Uvarint32()),
-			Epoch: d.Uvarint32(),
-			Len:   d.Uvarint32(),
-			CRC:   d.Uint32(),
-		}
+		blobs[i] = decodeNewBlob(d)
 	}
 	return blobs
 }
@@ -187,7 +176,10 @@ func appendSet(dst []byte, s *ReplicaSet) []byte {
 	}
 	dst = append(dst, s.Copies)
 	dst = codec.AppendUvarint(dst, uint64(s.Epoch))
-	return append(dst, byte(s.State))
+	if s.Code.IsZero() {
+		return append(dst, byte(s.State)&^hasCode)
+	}
+	return append(dst, byte(s.State)|hasCode, s.Code.K, s.Code.M)
 }
 
 func decodeSet(d *codec.Dec, s *ReplicaSet) {
@@ -200,7 +192,11 @@ func decodeSet(d *codec.Dec, s *ReplicaSet) {
 	}
 	s.Copies = d.Uint8()
 	s.Epoch = d.Uvarint32()
-	s.State = SetState(d.Uint8())
+	state := d.Uint8()
+	s.State = SetState(state &^ hasCode)
+	if state&hasCode != 0 {
+		s.Code = decodeCode(d)
+	}
 }
 
 // Kind returns KindPutReplicaSet.

@@ -43,6 +43,8 @@ var (
 	someChange = cluster.ChangeInfo{Before: 1, After: 1 << 40}
 	someSetRep = ReplicaSet{ID: 1, Members: []cluster.StoreID{2, 3}, Copies: 3, Epoch: 4, State: ReadOnly}
 	someOwner  = LockOwner{1, 15: 16}
+	ecClass    = cluster.Class{Consistency: cluster.Relaxed, Copies: 2, Code: cluster.Code{K: 4, M: 2}}
+	ecSet      = ReplicaSet{ID: 1, Members: []cluster.StoreID{2, 3, 4}, Copies: 1, Epoch: 4, State: ReadOnly, Code: cluster.Code{K: 2, M: 1}}
 )
 
 var (
@@ -72,6 +74,9 @@ var examples = []struct {
 		},
 		Done: []Mark{{Ino: 1, Index: 1 << 40}},
 	}, decodeAs[Relocate]()},
+	{SetClass{Cred: someCred, Ino: 1, Class: ecClass}, decodeAs[SetClass]()},
+	{PutReplicaSet{Set: ecSet}, decodeAs[PutReplicaSet]()},
+	{Recode{Blob: 1 << 40, From: 1 << 41, To: NewBlob{ID: 1 << 42, Set: 1, Epoch: 2, Len: 3, CRC: 4}}, decodeAs[Recode]()},
 	{CommitExtents{
 		Ino: 1, Mtime: 2, KillPriv: true,
 		Blobs: []NewBlob{{ID: 1 << 33, Set: 1, Epoch: 2, Len: 3, CRC: 4}},
@@ -132,7 +137,7 @@ func TestEncode(t *testing.T) {
 			kinds[b.Kind()] = true
 		}
 	}
-	for kind := KindFormat; kind <= KindRelocate; kind++ {
+	for kind := KindFormat; kind <= KindRecode; kind++ {
 		if kind == KindReleaseClient+1 { // was ReleaseNode
 			continue
 		}

@@ -16,6 +16,7 @@ type fileModel struct {
 	e     *dataEnv
 	t     *rapid.T
 	sets  []ReplicaSet
+	coded ReplicaSet
 	inos  [2]cluster.Ino
 	bytes [2][]byte
 
@@ -193,7 +194,7 @@ func TestExtentsModel(t *testing.T) {
 		defer e.close()
 		e.open("a", "n1")
 		e.open("b", "n2")
-		f := &fileModel{e: e, t: t, sets: []ReplicaSet{e.set(1, 2), e.set(2, 3)}}
+		f := &fileModel{e: e, t: t, sets: []ReplicaSet{e.set(1, 2), e.set(2, 3)}, coded: e.codedSet(code21, 1, 2, 3)}
 		f.inos = [2]cluster.Ino{e.create("x"), e.create("y")}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "step") {
@@ -207,6 +208,8 @@ func TestExtentsModel(t *testing.T) {
 				f.flush()
 			case 4:
 				f.relocate()
+			case 5:
+				f.recode()
 			default:
 				f.commit()
 			}

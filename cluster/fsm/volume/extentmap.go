@@ -37,7 +37,7 @@ func beginMap(tx *fsm.Tx, a *cluster.Attr) *mapper {
 	m := mappers.Get().(*mapper)
 	m.tx, m.ino, m.size = tx, a.Ino, a.Size
 	m.delta, m.freed = 0, 0
-	m.led.begin(tx)
+	m.led.begin(tx, a.Class.Code)
 	return m
 }
 

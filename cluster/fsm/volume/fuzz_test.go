@@ -60,6 +60,7 @@ func FuzzRecords(f *testing.F) {
 		_, _, _ = decodeStored(key, val)
 		_, _ = decodeLock(key, val)
 		_, _ = decodeBlob(1, val)
+		_, _ = decodeToCode(key, val)
 		_, _ = decodeGarbage(val)
 		_, _ = decodeSlot(val)
 		_, _ = decodeInode(val)

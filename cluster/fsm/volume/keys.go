@@ -26,6 +26,7 @@ const (
 	prefixMark     = 'K' // ino: files to look at, for the packer
 	prefixOwner    = 'M' // blob ino: who refers to a blob that several files share
 	prefixThin     = 'T' // blob: less than half of it is referred to
+	prefixToCode   = 'C' // blob: to be coded when it is cold
 )
 
 // genSuffix is generation 0, inverted: there are no snapshots so far.

@@ -3,14 +3,21 @@ package volume
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/codec"
 )
 
-// volumeFormat is the first byte of the volume record.
-const volumeFormat = 1
+// The first byte of the volume record.
+const (
+	volumeFormat      = 1
+	volumeFormatCodes = 2 // there are codes at the end
+)
+
+// maxCodes is how many codes the classes of a volume may have had.
+const maxCodes = 16
 
 // A record is the volume record: what the volume is numbered and keyed by.
 type record struct {
@@ -18,26 +25,57 @@ type record struct {
 	Created cluster.Time
 	NextIno cluster.Ino          // never used so far
 	NextSet cluster.ReplicaSetID // never used so far
+	Codes   []cluster.Code       // that a class has, or had: there are to be replica sets for them
+}
+
+// addCode adds a code, if it is one. It reports whether there was room.
+func (v *record) addCode(c cluster.Code) bool {
+	if c.IsZero() || slices.Contains(v.Codes, c) {
+		return true
+	}
+	if len(v.Codes) >= maxCodes {
+		return false
+	}
+	v.Codes = append(v.Codes, c)
+	return true
 }
 
 func appendRecord(dst []byte, v *record) []byte {
-	dst = append(dst, volumeFormat)
+	format := byte(volumeFormat)
+	if len(v.Codes) > 0 {
+		format = volumeFormatCodes
+	}
+	dst = append(dst, format)
 	dst = append(dst, v.HashKey[:]...)
 	dst = codec.AppendUint64(dst, uint64(v.Created))
 	dst = codec.AppendUvarint(dst, uint64(v.NextIno))
-	return codec.AppendUvarint(dst, uint64(v.NextSet))
+	dst = codec.AppendUvarint(dst, uint64(v.NextSet))
+	if len(v.Codes) > 0 {
+		dst = codec.AppendUvarint(dst, uint64(len(v.Codes)))
+		for _, c := range v.Codes {
+			dst = append(dst, c.K, c.M)
+		}
+	}
+	return dst
 }
 
 func decodeRecord(val []byte) (record, error) {
 	d := codec.NewDec(val)
 	var v record
-	if f := d.Uint8(); f != volumeFormat && d.Err() == nil {
+	f := d.Uint8()
+	if f != volumeFormat && f != volumeFormatCodes && d.Err() == nil {
 		return v, cluster.EVERSION
 	}
 	copy(v.HashKey[:], d.Fixed(len(v.HashKey)))
 	v.Created = cluster.Time(d.Uint64())
 	v.NextIno = cluster.Ino(d.Uvarint())
 	v.NextSet = cluster.ReplicaSetID(d.Uvarint32())
+	if f == volumeFormatCodes {
+		v.Codes = make([]cluster.Code, d.Count(2))
+		for i := range v.Codes {
+			v.Codes[i] = decodeCode(&d)
+		}
+	}
 	return v, d.Done()
 }
 

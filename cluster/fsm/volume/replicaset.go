@@ -17,7 +17,7 @@ func init() {
 type EventReplicaSets struct{}
 
 const (
-	maxMembers = 16 // stores in a replica set
+	maxMembers = cluster.MaxData + cluster.MaxParity // stores in a replica set
 	maxCopies  = 3
 )
 
@@ -80,6 +80,9 @@ func applyPutReplicaSet(tx *fsm.Tx, _ *fsm.Envelope, c *PutReplicaSet, dst []byt
 		if old.State == Retired && set.State != Retired {
 			return dst, cluster.EINVAL
 		}
+		if on(ruleSetCode) && old.Code != set.Code {
+			return dst, cluster.EINVAL
+		}
 		if blobs := hasBlobs(tx, set.ID); blobs {
 			if on(ruleQuiet) && old.State != ReadOnly && !slices.Equal(old.Members, set.Members) {
 				return dst, cluster.EINVAL
@@ -96,6 +99,9 @@ func applyPutReplicaSet(tx *fsm.Tx, _ *fsm.Envelope, c *PutReplicaSet, dst []byt
 }
 
 func validSet(s *ReplicaSet) bool {
+	if !s.Code.IsZero() && (!s.Code.Valid() || len(s.Members) != s.Code.Shards()) {
+		return false
+	}
 	if len(s.Members) == 0 || len(s.Members) > maxMembers || s.Copies == 0 || s.Copies > maxCopies || s.State > Retired {
 		return false
 	}

@@ -26,6 +26,9 @@ const (
 	ruleSameBytes                   // inline bytes are moved only if they are those that were put into the blob
 	ruleSameExtent                  // a part of a blob is moved only where it is that part still
 	ruleMarked                      // a file's mark goes only if nothing was added since it was looked at
+	ruleSetCode                     // a set's blobs are of one code
+	ruleRecodeSame                  // a blob's new form has the bytes of the old one
+	ruleRecodeFrom                  // a blob is recoded from the form that was read
 )
 
 // rulesOff has the rules that a test has switched off.

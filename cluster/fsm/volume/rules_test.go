@@ -97,6 +97,50 @@ func TestRules(t *testing.T) {
 			e.must("", PutReplicaSet{Set: set})
 			return errOf(e.apply("", PutReplicaSet{Set: set}))
 		}, cluster.ECONFLICT},
+		{"set of another code", ruleSetCode, func(e *dataEnv) error {
+			coded := set
+			coded.Members, coded.Code = []cluster.StoreID{1, 2, 3}, cluster.Code{K: 2, M: 1}
+			return errOf(e.apply("", PutReplicaSet{Set: coded}))
+		}, cluster.EINVAL},
+		{"recoded into other bytes", ruleRecodeSame, func(e *dataEnv) error {
+			b, to := e.blob("a", set, 10), e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			to.CRC++
+			return errOf(e.apply("a", Recode{Blob: b.ID, From: b.ID, To: to}))
+		}, cluster.EINVAL},
+		{"recoded from a form that is gone", ruleRecodeFrom, func(e *dataEnv) error {
+			b, one, two := e.blob("a", set, 10), e.blob("a", set, 10), e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			e.must("a", Recode{Blob: b.ID, From: b.ID, To: one})
+			return errOf(e.apply("a", Recode{Blob: b.ID, From: b.ID, To: two}))
+		}, cluster.ECONFLICT},
+		{"recoded into a blob of another writer", ruleOwnBlob, func(e *dataEnv) error {
+			b := e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			return errOf(e.apply("a", Recode{Blob: b.ID, From: b.ID, To: e.blob("b", set, 10)}))
+		}, cluster.ERETRY},
+		{"recoded into a blob that its writer is past", ruleLowWater, func(e *dataEnv) error {
+			b, to := e.blob("a", set, 10), e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			e.writers["a"].low = to.ID.Counter() + 1
+			e.must("a", Touch{})
+			return errOf(e.apply("a", Recode{Blob: b.ID, From: b.ID, To: to}))
+		}, cluster.ERETRY},
+		{"recoded onto a set that has changed", ruleEpoch, func(e *dataEnv) error {
+			b, to := e.blob("a", set, 10), e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			e.must("", PutReplicaSet{Set: set})
+			return errOf(e.apply("a", Recode{Blob: b.ID, From: b.ID, To: to}))
+		}, cluster.ERETRY},
+		{"committed again after it was recoded", ruleOnce, func(e *dataEnv) error {
+			b, to := e.blob("a", set, 10), e.blob("a", set, 10)
+			e.must("a", commitOf(ino, b))
+			e.must("a", Recode{Blob: b.ID, From: b.ID, To: to})
+			if err := errOf(e.apply("a", commitOf(e.create("one"), b))); !errors.Is(err, cluster.ERETRY) {
+				return err
+			}
+			return errOf(e.apply("a", commitOf(e.create("other"), to)))
+		}, cluster.ERETRY},
 		{"conflicting lock", ruleConflict, func(e *dataEnv) error {
 			e.must("a", lock(1, 0, 10, false))
 			return errOf(e.apply("b", lock(2, 10, 20, true)))

@@ -147,10 +147,23 @@ func applySetClass(tx *fsm.Tx, _ *fsm.Envelope, c *SetClass, dst []byte) ([]byte
 	switch {
 	case !ok:
 		return dst, cluster.ESTALE
-	case n.Type != cluster.TypeDirectory:
+	case n.Type != cluster.TypeDirectory && n.Type != cluster.TypeRegular:
 		return dst, cluster.ENOTDIR
 	case !Owner(&n.Attr, &c.Cred):
 		return dst, cluster.EPERM
+	}
+	if !c.Class.Code.IsZero() {
+		v, _ := loadRecord(tx)
+		if !v.addCode(c.Class.Code) {
+			return dst, cluster.ENOSPC
+		}
+		storeRecord(tx, &v)
+	}
+	if n.Type == cluster.TypeRegular {
+		// Where its bytes lie is nothing that a client sees.
+		n.Class.Copies, n.Class.Code = c.Class.Copies, c.Class.Code
+		storeInode(tx, &n)
+		return AttrResult{Attr: n.Attr}.AppendTo(dst), cluster.OK
 	}
 	n.Class = c.Class
 	n.touch(tx)

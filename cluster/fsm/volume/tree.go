@@ -25,7 +25,7 @@ func init() {
 
 // validClass reports whether c can be a directory's class.
 func validClass(c cluster.Class) bool {
-	return c.Consistency <= cluster.Relaxed && c.Copies >= 1 && c.Copies <= 3
+	return c.Consistency <= cluster.Relaxed && c.Copies >= 1 && c.Copies <= 3 && (c.Code.IsZero() || c.Code.Valid())
 }
 
 func applyFormat(tx *fsm.Tx, _ *fsm.Envelope, c *Format, dst []byte) ([]byte, cluster.Errno) {
@@ -36,7 +36,9 @@ func applyFormat(tx *fsm.Tx, _ *fsm.Envelope, c *Format, dst []byte) ([]byte, cl
 		return dst, cluster.EINVAL
 	}
 	now := tx.Time()
-	storeRecord(tx, &record{HashKey: c.HashKey, Created: now, NextIno: cluster.RootIno + 1, NextSet: 1})
+	v := record{HashKey: c.HashKey, Created: now, NextIno: cluster.RootIno + 1, NextSet: 1}
+	v.addCode(c.Class.Code)
+	storeRecord(tx, &v)
 	storeInode(tx, &inode{Attr: cluster.Attr{
 		Ino:    cluster.RootIno,
 		Gen:    rootGen,

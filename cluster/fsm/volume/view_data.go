@@ -18,8 +18,19 @@ func (v View) Extents(ino cluster.Ino, off, end uint64, fn func(e *Extent) bool)
 	})
 }
 
-// Blob returns the record of a blob, and whether any extent refers to it.
-func (v View) Blob(id cluster.BlobID) (Blob, bool) { return loadBlob(v.Reader, id) }
+// Blob returns the record of a blob, and whether any extent refers to it. id
+// is what extents call it, or what stores do.
+func (v View) Blob(id cluster.BlobID) (Blob, bool) {
+	b, ok := loadRaw(v.Reader, id)
+	if ok && b.Kind == standIn {
+		return loadStored(v.Reader, id)
+	}
+	return b, ok
+}
+
+// StoredBlob returns the record of the blob that stores know by id, and whether
+// there is one: SetBlobs and Garbage have such ids. Its ID is what extents call it.
+func (v View) StoredBlob(id cluster.BlobID) (Blob, bool) { return loadStored(v.Reader, id) }
 
 // ReplicaSet returns a replica set, and whether there is one.
 func (v View) ReplicaSet(id cluster.ReplicaSetID) (ReplicaSet, bool) { return loadSet(v.Reader, id) }
@@ -91,8 +102,8 @@ type writerOf struct {
 	known bool
 }
 
-// Deletable reports whether a blob's copies may be deleted, wherever they are:
-// nothing refers to it, and its writer is fenced or past it, so that nothing
+// Deletable reports whether what stores have under a blob's id may be deleted,
+// wherever it is: nothing refers to it, and its writer is fenced or past it, so that nothing
 // ever will. Once true it stays so. It must be asked at a read index that is
 // taken after the copy was seen.
 func (v View) Deletable(id cluster.BlobID) bool {
@@ -102,8 +113,7 @@ func (v View) Deletable(id cluster.BlobID) bool {
 	if !final(id, w, known) {
 		return false
 	}
-	_, used := loadBlob(v.Reader, id)
-	return !used
+	return !isStored(v.Reader, id)
 }
 
 // Unlinked is an inode without a name.

@@ -56,6 +56,14 @@ func (p *dataPath) Sets(g cluster.GroupID, copies uint8) []placement.SetInfo {
 	return nil // not open here yet
 }
 
+// CodedSets implements placement.Map.
+func (p *dataPath) CodedSets(g cluster.GroupID, code cluster.Code) []placement.SetInfo {
+	if c, ok := p.sets.Load(g); ok {
+		return c.(*setCache).coded(code)
+	}
+	return nil // not open here yet
+}
+
 // Addr implements placement.Map.
 func (p *dataPath) Addr(id cluster.StoreID) (addr string, up bool) { return p.addrs.get(id) }
 
@@ -136,7 +144,7 @@ func (v collected) Applied() uint64 { return v.Group.Applied() }
 
 func (v collected) Sets() (sets []collect.Set) {
 	for _, s := range v.View().ReplicaSets() {
-		sets = append(sets, collect.Set{ID: s.ID, Members: s.Members})
+		sets = append(sets, collect.Set{ID: s.ID, Members: s.Members, Code: s.Code})
 	}
 	return sets
 }

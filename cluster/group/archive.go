@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/hawserfs/hawser/cluster"
 )
 
 // A checkpoint travels as an archive of its files:
@@ -189,6 +191,9 @@ func (w *archiveWriter) expect(n int, step func(*archiveWriter) error) {
 }
 
 func (w *archiveWriter) magic() error {
+	if n := len(archiveMagic) - 2; string(w.buf[:n]) == archiveMagic[:n] && string(w.buf[n:]) > archiveMagic[n:] {
+		return fmt.Errorf("the snapshot has format %s, this program knows up to %s: upgrade it: %w", w.buf[n:], archiveMagic[n:], cluster.EVERSION)
+	}
 	if string(w.buf) != archiveMagic {
 		return fmt.Errorf("%w: it has another format", errArchive)
 	}

@@ -161,7 +161,7 @@ func (c *compound) takeLock(l *state.Lock, want vfs.Lock, wait bool) (state.Stat
 			}
 			return state.Stateid{}, c.denied(conflict)
 		}
-		return state.Stateid{}, status(err)
+		return state.Stateid{}, c.lockStatus(err)
 	}
 	c.p.granted(c.cur, &want)
 	sid, st := c.p.state.Locked(l, want.Start, want.End)
@@ -175,6 +175,20 @@ func (c *compound) takeLock(l *state.Lock, want vfs.Lock, wait bool) (state.Stat
 		}
 	}
 	return sid, st
+}
+
+// lockStatus is status, for an operation that changes locks. A file that has as many as it
+// may is nothing that such a one can answer with, but for RESOURCE in 4.0 (RFC 7530 §13.2);
+// RFC 8881 §15.1.1.9 has SERVERFAULT for what has no error of its own. DELAY would have a
+// process wait for what may never be.
+func (c *compound) lockStatus(err error) proto.Status {
+	if errno(err) != cluster.ENOSPC {
+		return status(err)
+	}
+	if c.minor == 0 {
+		return proto.ErrResource
+	}
+	return proto.ErrServerfault
 }
 
 // mayReclaim says whether a lock may be reclaimed: if it is held already, since
@@ -250,7 +264,7 @@ func (c *compound) locku() proto.Status {
 		return c.settle(st)
 	}
 	if err := c.fs.Unlock(&c.req, c.cur, vfs.Lock{Owner: l.Digest(), Client: c.client.ID, Start: start, End: end}); err != nil {
-		return status(err)
+		return c.lockStatus(err)
 	}
 	if sid, st = c.p.state.Unlocked(l, start, end); st != proto.OK {
 		return st

@@ -13,8 +13,9 @@ func init() {
 	register(KindReleaseClient, command(applyReleaseClient))
 }
 
-// maxLocks is the most locks on one inode.
-const maxLocks = 16384
+// maxLocks is the most locks on one inode: each is looked at for each new one. Only
+// tests change it.
+var maxLocks = 16384
 
 // overlaps reports whether l has a byte of [start, end].
 func (l *LockInfo) overlaps(start, end uint64) bool { return l.Start <= end && start <= l.End }
@@ -127,6 +128,9 @@ func applyUnlock(tx *fsm.Tx, _ *fsm.Envelope, c *Unlock, dst []byte) ([]byte, cl
 		return dst, cluster.EINVAL
 	}
 	own := ownLocks(tx, &LockInfo{Ino: c.Ino, Owner: c.Owner, Start: c.Start, End: c.End})
+	if splits(own, c.Start, c.End) && countLocks(tx, c.Ino) >= maxLocks {
+		return dst, cluster.ENOSPC // fcntl(2) says ENOLCK then, also for an unlock
+	}
 	freed := false
 	for i := range own {
 		if o := &own[i]; o.overlaps(c.Start, c.End) {
@@ -138,4 +142,14 @@ func applyUnlock(tx *fsm.Tx, _ *fsm.Envelope, c *Unlock, dst []byte) ([]byte, cl
 		tx.Emit(EventUnlocked{Ino: c.Ino})
 	}
 	return dst, cluster.OK
+}
+
+// splits reports whether taking [start, end] out of an owner's locks leaves one more.
+func splits(own []LockInfo, start, end uint64) bool {
+	return len(own) == 1 && own[0].Start < start && end < own[0].End
+}
+
+func countLocks(tx *fsm.Tx, ino cluster.Ino) (n int) {
+	ascendLocks(tx, ino, func(*LockInfo) bool { n++; return true })
+	return n
 }

@@ -141,7 +141,7 @@ func (m *mount) shrink(c *call, f File, set *SetAttr, opened bool) error {
 
 // Statfs implements FS.
 func (s *System) Statfs(r *Request, f File) (Statfs, error) {
-	copies, inodes, used := uint64(1), uint64(0), uint64(0)
+	copies, parts, inodes, used := uint64(1), uint64(1), uint64(0), uint64(0)
 	var total, free uint64
 	const maxFiles = 1 << 40
 	if f != Root {
@@ -153,7 +153,11 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 		if err != nil {
 			return Statfs{}, err
 		}
-		copies = max(1, uint64(a.Class.Copies))
+		if code := a.Class.Code; code.IsZero() {
+			copies = max(1, uint64(a.Class.Copies))
+		} else { // what is written becomes shards
+			copies, parts = uint64(code.Shards()), uint64(code.K)
+		}
 		u := m.View.Usage()
 		inodes, used = min(maxFiles, u.Inodes), u.Bytes
 		if s.cfg.Space != nil {
@@ -161,7 +165,7 @@ func (s *System) Statfs(r *Request, f File) (Statfs, error) {
 		}
 	}
 	st := Statfs{
-		TotalBytes: total / copies, FreeBytes: free / copies, AvailBytes: free / copies,
+		TotalBytes: total / copies * parts, FreeBytes: free / copies * parts, AvailBytes: free / copies * parts,
 		TotalFiles: maxFiles, FreeFiles: maxFiles - inodes, AvailFiles: maxFiles - inodes,
 		UsedBytes: used,
 	}

@@ -45,11 +45,13 @@ type Mount struct {
 type Placer interface {
 	Put(ctx context.Context, g cluster.GroupID, copies uint8, alloc func() (cluster.BlobID, error), data [][]byte) (placement.Placed, []cluster.BlobID, error)
 	PutOwned(ctx context.Context, g cluster.GroupID, copies uint8, alloc func() (cluster.BlobID, error), data [][]byte, release func()) (placement.Placed, []cluster.BlobID, error)
+	PutCoded(ctx context.Context, g cluster.GroupID, code cluster.Code, alloc func() (cluster.BlobID, error), data [][]byte, release func()) (placement.Placed, []cluster.BlobID, error)
 }
 
 // A BlobReader reads blobs from any of their members; *placement.Placement is one.
 type BlobReader interface {
 	Get(ctx context.Context, g cluster.GroupID, id cluster.BlobID, members []cluster.StoreID, off, n uint32) (*blob.Buf, error)
+	GetCoded(ctx context.Context, g cluster.GroupID, c placement.Coded, off uint32, dst []byte) error
 }
 
 // Config says what a System is made of. Key, Node, Placer, Blobs, Now and

@@ -33,7 +33,7 @@ type batch struct {
 	mtime   cluster.Time
 	kill    bool
 	writes  int
-	copies  uint8
+	class   cluster.Class
 }
 
 // flushFile is flush of h. Once it has begun it goes on without ctx. behind:
@@ -162,7 +162,7 @@ func (m *mount) commit(b *batch) (index uint64, err error) {
 		m.finishPieces(b.pieces)
 		return 0, cluster.ESTALE
 	}
-	b.copies = a.Class.Copies
+	b.class = a.Class
 	unused := make(map[*piece]struct{}, len(b.pieces))
 	for _, p := range b.pieces {
 		unused[p] = struct{}{}
@@ -264,7 +264,7 @@ func (m *mount) putUnits(b *batch, units []unit) {
 			data[j] = u.runs[j].Bytes
 		}
 		g.Go(func() error {
-			u.placed, u.err = m.put(m.sys.base, b.session, b.copies, data, func() {})
+			u.placed, u.err = m.put(m.sys.base, b.session, b.class, data, func() {})
 			return nil
 		})
 	}

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -12,10 +13,26 @@ import (
 // put puts data as one blob under an id of session s, which is final only
 // after Finish; the ids of attempts that failed are. If release is not nil the
 // data is given away, and released when nothing refers to it any more.
-func (m *mount) put(ctx context.Context, s *writer.Session, copies uint8, data [][]byte, release func()) (placement.Placed, error) {
+//
+// A blob of the largest size is put as shards at once, where the class has a
+// code and there are stores for it; else it is copies, and coded later.
+func (m *mount) put(ctx context.Context, s *writer.Session, class cluster.Class, data [][]byte, release func()) (placement.Placed, error) {
 	var placed placement.Placed
 	var abandoned []cluster.BlobID
 	var err error
+	if !class.Code.IsZero() && length(data) == cluster.MaxBlob {
+		placed, err = m.putCoded(ctx, s, class.Code, data, release)
+		if err == nil {
+			return placed, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, cluster.EFENCED) {
+			if release != nil {
+				release()
+			}
+			return placed, err
+		}
+	}
+	copies := class.Copies
 	if release != nil {
 		placed, abandoned, err = m.sys.cfg.Placer.PutOwned(ctx, m.ID, max(1, copies), s.Alloc, data, release)
 	} else {
@@ -23,6 +40,35 @@ func (m *mount) put(ctx context.Context, s *writer.Session, copies uint8, data [
 	}
 	s.Finish(abandoned...)
 	return placed, err
+}
+
+// putCoded is put of shards. If it fails no store refers to data any more, and
+// it was not released: copies can be made of it.
+func (m *mount) putCoded(ctx context.Context, s *writer.Session, code cluster.Code, data [][]byte, release func()) (placement.Placed, error) {
+	unused := make(chan struct{})
+	placed, abandoned, err := m.sys.cfg.Placer.PutCoded(ctx, m.ID, code, s.Alloc, data, func() { close(unused) })
+	s.Finish(abandoned...)
+	if err != nil || release == nil {
+		<-unused
+		return placed, err
+	}
+	select {
+	case <-unused:
+		release()
+	default: // a store that hangs holds on to it
+		m.sys.tasks.Go(func() {
+			<-unused
+			release()
+		})
+	}
+	return placed, nil
+}
+
+func length(data [][]byte) (n int) {
+	for _, p := range data {
+		n += len(p)
+	}
+	return n
 }
 
 // hold keeps a copy of p as unstable data of the file.
@@ -68,7 +114,7 @@ func (m *mount) hold(r *Request, s *writer.Session, a *Attr, off uint64, p []byt
 	h.change = max(h.change, m.storedChange(a)) + 1
 	h.mtime = max(h.mtime, now)
 	h.kill = h.kill || !r.cred.Root()
-	m.stream(h, a.Class.Copies, off)
+	m.stream(h, a.Class, off)
 	return nil
 }
 
@@ -101,7 +147,7 @@ func (m *mount) reserve(ctx context.Context, n int64) error {
 // stream puts away full blobs around off, so that the commit has less to wait
 // for. It does so in the background as long as there is not too much of that.
 // h.mu is held.
-func (m *mount) stream(h *heldFile, copies uint8, off uint64) {
+func (m *mount) stream(h *heldFile, class cluster.Class, off uint64) {
 	for {
 		lo, hi := h.active.Around(off)
 		if hi-lo < cluster.MaxBlob || !m.sys.ahead.TryAcquire(1) {
@@ -113,7 +159,7 @@ func (m *mount) stream(h *heldFile, copies uint8, off uint64) {
 		m.sys.tasks.Go(func() {
 			defer m.sys.ahead.Release(1)
 			defer close(p.done)
-			p.placed, p.err = m.put(m.sys.base, p.session, copies, data, func() {})
+			p.placed, p.err = m.put(m.sys.base, p.session, class, data, func() {})
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
+	"github.com/hawserfs/hawser/datastore/placement"
 	"github.com/hawserfs/hawser/vfs/blobcache"
 )
 
@@ -257,7 +258,15 @@ func (m *mount) readError(s *segment, err error) error {
 
 // loader returns the function that loads parts of s's blob.
 func (m *mount) loader(s *segment) blobcache.Load {
-	id, members := s.blob, s.members
+	id, members := s.stored, s.members
+	if !s.code.IsZero() {
+		c := placement.Coded{Blob: id, Len: s.blobLen, Code: s.code, Members: members}
+		return func(ctx context.Context, dst []byte, off uint32) error {
+			ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+			defer cancel()
+			return m.sys.cfg.Blobs.GetCoded(ctx, m.ID, c, off, dst)
+		}
+	}
 	return func(ctx context.Context, dst []byte, off uint32) error {
 		ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 		defer cancel()

@@ -18,7 +18,9 @@ type segment struct {
 	blobOff uint32
 	// Of the blob:
 	blobLen uint32
+	stored  cluster.BlobID // what stores know it by
 	members []cluster.StoreID
+	code    cluster.Code // if it is one, the members have shards
 }
 
 func (s *segment) end() uint64 { return s.off + uint64(s.n) }
@@ -73,7 +75,7 @@ func locate(view volume.View, segs []segment) bool {
 				return false
 			}
 		}
-		s.blobLen, s.members = b.Len, set.Members
+		s.blobLen, s.stored, s.members, s.code = b.Len, b.Stored, set.Members, set.Code
 	}
 	return true
 }

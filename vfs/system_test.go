@@ -33,6 +33,7 @@ type blobs struct {
 	fail  func() error
 	puts  int
 	gets  int
+	coded int // gets of coded blobs
 }
 
 func (b *blobs) Put(_ context.Context, _ cluster.GroupID, _ uint8, alloc func() (cluster.BlobID, error), data [][]byte) (placement.Placed, []cluster.BlobID, error) {
@@ -66,6 +67,34 @@ func (b *blobs) Put(_ context.Context, _ cluster.GroupID, _ uint8, alloc func() 
 func (b *blobs) PutOwned(ctx context.Context, g cluster.GroupID, copies uint8, alloc func() (cluster.BlobID, error), data [][]byte, release func()) (placement.Placed, []cluster.BlobID, error) {
 	defer release()
 	return b.Put(ctx, g, copies, alloc, data)
+}
+
+// PutCoded puts a blob on a set of the code, if there is one.
+func (b *blobs) PutCoded(ctx context.Context, g cluster.GroupID, code cluster.Code, alloc func() (cluster.BlobID, error), data [][]byte, release func()) (placement.Placed, []cluster.BlobID, error) {
+	defer release()
+	for _, s := range (volume.View{Reader: b.group.leader.Reader()}).ReplicaSets() {
+		if s.Code == code && s.State == volume.Writable {
+			placed, ids, err := b.Put(ctx, g, 1, alloc, data)
+			placed.Set, placed.Epoch = s.ID, s.Epoch
+			return placed, ids, err
+		}
+	}
+	return placement.Placed{}, nil, cluster.ENOSPC
+}
+
+func (b *blobs) GetCoded(_ context.Context, _ cluster.GroupID, c placement.Coded, off uint32, dst []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.coded++
+	p, ok := b.data[c.Blob]
+	if !ok || len(c.Members) != c.Code.Shards() {
+		return cluster.ENOBLOB
+	}
+	if int(c.Len) != len(p) || int(off)+len(dst) > len(p) {
+		return cluster.EINVAL
+	}
+	copy(dst, p[off:])
+	return nil
 }
 
 func (b *blobs) Get(_ context.Context, _ cluster.GroupID, id cluster.BlobID, members []cluster.StoreID, off, n uint32) (*blob.Buf, error) {

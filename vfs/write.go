@@ -148,7 +148,7 @@ func (m *mount) writeThrough(k *call, s *writer.Session, a *Attr, off uint64, p 
 		}
 		for done := 0; done < len(p) && len(p) > cluster.MaxInline; {
 			n := min(len(p)-done, cluster.MaxBlob)
-			placed, err := m.put(r.ctx, s, a.Class.Copies, [][]byte{p[done : done+n]}, nil)
+			placed, err := m.put(r.ctx, s, a.Class, [][]byte{p[done : done+n]}, nil)
 			if err != nil {
 				s.Finish(ids...)
 				return m.putError(s, err)

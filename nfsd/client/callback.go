@@ -23,6 +23,7 @@ type callbackService struct {
 	offloads map[Stateid]Offload         // that have ended, and nobody has asked about
 	ended    chan struct{}               // closed when offloads has one more
 	executed map[proto.CBOp]int
+	recalled map[Stateid]struct{} // delegations
 }
 
 func newCallbackService() *callbackService {
@@ -32,6 +33,7 @@ func newCallbackService() *callbackService {
 		offloads: make(map[Stateid]Offload),
 		ended:    make(chan struct{}),
 		executed: make(map[proto.CBOp]int),
+		recalled: make(map[Stateid]struct{}),
 	}
 }
 
@@ -107,6 +109,8 @@ func (s *callbackService) operation(d *xdr.Decoder, e *xdr.Encoder, first bool) 
 		st = s.notifyLock(d)
 	case op == proto.CBOffload:
 		st = s.offload(d)
+	case op == proto.CBRecall:
+		st = s.recall(d)
 	}
 	if st == proto.OK && op != proto.CBSequence {
 		s.mu.Lock()

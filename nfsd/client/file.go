@@ -20,6 +20,8 @@ type File struct {
 	how   OpenHow
 	state Stateid
 	locks map[string]*lockState
+
+	delegation Delegation
 }
 
 // FH returns the file's handle.
@@ -76,6 +78,10 @@ func (c *Client) open(ctx context.Context, at FH, name string, how OpenHow) (*Fi
 	if how.Owner == nil {
 		how.Owner = c.newOwner("open")
 	}
+	if c.opt.Callbacks && how.Access&proto.ShareAccessWantDelegMask == 0 && how.Claim != proto.ClaimPrevious {
+		// Who does not know of delegations must not be given any.
+		how.Access = max(how.Access, proto.ShareAccessRead) | proto.ShareAccessWantNoDeleg
+	}
 	f := &File{c: c, how: how, locks: make(map[string]*lockState)}
 	var a Attrs
 	if c.opt.V40 {
@@ -93,7 +99,7 @@ func (c *Client) open(ctx context.Context, at FH, name string, how OpenHow) (*Fi
 		if err != nil {
 			return err
 		}
-		if f.state, err = getOpen(d); err != nil {
+		if f.state, f.delegation, err = getOpenDelegation(d); err != nil {
 			return err
 		}
 		if d, err = r.OK(proto.OpGetfh); err != nil {
@@ -119,29 +125,36 @@ func (c *Client) newOwner(kind string) []byte {
 	return fmt.Appendf(nil, "%s %d", kind, c.names.Add(1))
 }
 
-// getOpen takes OPEN's result. A delegation granted is an error: this client
-// asks for none and could not return it.
+// getOpen takes OPEN's result, of which a delegation, that was not asked for, is left out.
 func getOpen(d *xdr.Decoder) (Stateid, error) {
-	s, _, err := getOpenFlags(d)
+	s, _, err := getOpenDelegation(d)
 	return s, err
+}
+
+// getOpenDelegation takes OPEN's result.
+func getOpenDelegation(d *xdr.Decoder) (s Stateid, g Delegation, err error) {
+	s, _ = getOpenHead(d)
+	g, err = getDelegation(d)
+	return s, g, err
 }
 
 // getOpenFlags is getOpen, with the flags.
 func getOpenFlags(d *xdr.Decoder) (s Stateid, flags uint32, err error) {
+	s, flags = getOpenHead(d)
+	g, err := getDelegation(d)
+	if err == nil && g.Held() {
+		err = fmt.Errorf("nfs: the server granted a delegation of type %d, which was not asked for", g.Type)
+	}
+	return s, flags, err
+}
+
+// getOpenHead takes OPEN's result up to the delegation.
+func getOpenHead(d *xdr.Decoder) (s Stateid, flags uint32) {
 	s = getStateid(d)
 	getChangeInfo(d)
 	flags = d.Uint32()
 	getBitmap(d)
-	switch kind := d.Uint32(); kind {
-	case proto.OpenDelegateNone:
-	case proto.OpenDelegateNoneExt:
-		if why := d.Uint32(); why == proto.WNDContention || why == proto.WNDResource {
-			d.Bool()
-		}
-	default:
-		return s, flags, fmt.Errorf("nfs: the server granted a delegation of type %d, which was not asked for", kind)
-	}
-	return s, flags, d.Err()
+	return s, flags
 }
 
 // Close closes the file.

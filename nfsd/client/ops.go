@@ -99,7 +99,8 @@ func (c *Compound) Create(name string, kind uint32, target string, major, minor 
 
 // An OpenHow says what OPEN opens, and how.
 type OpenHow struct {
-	Access uint32 // proto.ShareAccess…; 0: ShareAccessRead
+	// Access is proto.ShareAccess…, with what is wanted of delegations; 0: ShareAccessRead.
+	Access uint32
 	Deny   uint32
 	Owner  []byte // nil: a new one
 	Seqid  uint32 // of the owner, for NFSv4.0
@@ -110,8 +111,10 @@ type OpenHow struct {
 	Verifier uint64
 	Set      SetAttr
 	// Claim is proto.Claim…: ClaimNull opens a name in a directory, ClaimFH
-	// the current file, ClaimPrevious reclaims it.
-	Claim uint32
+	// the current file, ClaimPrevious reclaims it; ClaimDelegateCur and ClaimDelegCurFH
+	// open a name or the current file because of a Delegation.
+	Claim      uint32
+	Delegation Stateid
 }
 
 // Open appends OPEN. name is looked at with ClaimNull only.
@@ -144,6 +147,11 @@ func (c *Compound) Open(client uint64, name string, how *OpenHow) *Compound {
 		e.String(name)
 	case proto.ClaimPrevious:
 		e.Uint32(proto.OpenDelegateNone)
+	case proto.ClaimDelegateCur:
+		putStateid(e, how.Delegation)
+		e.String(name)
+	case proto.ClaimDelegCurFH:
+		putStateid(e, how.Delegation)
 	}
 	return c
 }

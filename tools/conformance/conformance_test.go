@@ -10,9 +10,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/nfsd/nfs4"
 	"github.com/hawserfs/hawser/nfsd/oncrpc"
 	"github.com/hawserfs/hawser/nfsd/proto"
+	"github.com/hawserfs/hawser/vfs"
 	"github.com/hawserfs/hawser/vfs/memfs"
 )
 
@@ -21,7 +23,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serve serves a file system in memory, and returns where.
 func serve(t *testing.T) string {
 	t.Helper()
-	p, err := nfs4.New(nfs4.Config{FS: memfs.New(memfs.Options{}), ServerOwner: "test", Scope: "test", Lease: 5 * time.Second})
+	p, err := nfs4.New(nfs4.Config{
+		FS:       memfs.New(memfs.Options{Class: cluster.Class{Consistency: cluster.Relaxed, Copies: 1}}),
+		Delegate: func(vfs.Volume) bool { return true }, ServerOwner: "test", Scope: "test", Lease: 5 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ type Config struct {
 	Listen Listen `conf:"listen" desc:"where this node listens"`
 	Raft   Raft   `conf:"raft" desc:"how the node takes part in agreement"`
 	Store  Store  `conf:"store" desc:"the segment stores, one on each disk"`
+	Repair Repair `conf:"repair" desc:"making copies anew, and moving them"`
 	Scrub  Scrub  `conf:"scrub" desc:"verifying what is on the disks"`
 	Cache  Cache  `conf:"cache" desc:"memory that the node spends on caches"`
 	NFS    NFS    `conf:"nfs" desc:"the NFS front-end"`
@@ -157,9 +158,10 @@ func Default() Config {
 			Log: "wal", HeartbeatTimeout: time.Second,
 			SnapshotThreshold: 65536, TrailingLogs: 51200,
 		},
-		Store: Store{SegmentSize: 256 << 20, Reserve: 1 << 30, FreeDelay: time.Minute},
-		Scrub: defaultScrub(),
-		Cache: Cache{Data: 512 << 20, Metadata: 256 << 20, Dirty: 256 << 20},
+		Store:  Store{SegmentSize: 256 << 20, Reserve: 1 << 30, FreeDelay: time.Minute},
+		Repair: defaultRepair(),
+		Scrub:  defaultScrub(),
+		Cache:  Cache{Data: 512 << 20, Metadata: 256 << 20, Dirty: 256 << 20},
 		NFS: NFS{
 			Lease:          time.Minute,
 			MaxConnections: 16384, MaxRequests: 128, MaxRequestMem: 1 << 30,

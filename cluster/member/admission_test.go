@@ -12,7 +12,6 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
-	"github.com/hawserfs/hawser/cluster/fsm/volume"
 )
 
 // fails checks that an error tells what it should.
@@ -149,56 +148,6 @@ func TestJoinResumes(t *testing.T) {
 			fails(t, "an emptied node", err, "another name")
 		})
 	}
-}
-
-// TestReplicaSetsFollowDisks: sets that a plan no longer has are taken out of
-// use, and back into use when a plan has them again.
-func TestReplicaSetsFollowDisks(t *testing.T) {
-	n := startNode(t, "n1", t.TempDir(), "127.0.0.1:0")
-	ctx := within(t, 60*time.Second)
-	if err := n.Init(ctx, "c", cluster.Class{Copies: 3}); err != nil {
-		t.Fatal(err)
-	}
-	v, err := n.Volume(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// states maps each set's members to its state.
-	is := func(members string, state volume.SetState) bool {
-		for _, s := range v.View().ReplicaSets() {
-			if s.Copies == 3 && members == joined(s.Members) {
-				return s.State == state
-			}
-		}
-		return false
-	}
-	eventually(t, "a set of one", func() bool { return is("1", volume.Writable) })
-	zero, err := n.group0()
-	if err != nil {
-		t.Fatal(err)
-	}
-	put := func(uuid byte, state registry.StoreState) {
-		t.Helper()
-		if _, err := propose(ctx, zero.group, &registry.PutStore{UUID: registry.UUID{15: uuid}, Node: "n1", Capacity: 1 << 30, State: state}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(200, registry.StoreUp)
-	eventually(t, "a set of two in place of that of one", func() bool {
-		return is("1 2", volume.Writable) && is("1", volume.ReadOnly)
-	})
-	put(200, registry.StoreFailed)
-	eventually(t, "the failed disk's set is out of use, and that of one is used again", func() bool {
-		return is("1 2", volume.ReadOnly) && is("1", volume.Writable)
-	})
-}
-
-func joined(members []cluster.StoreID) string {
-	var words []string
-	for _, m := range members {
-		words = append(words, string(rune('0'+m)))
-	}
-	return strings.Join(words, " ")
 }
 
 // TestFullStore: a store that says that it is full is a problem until it says

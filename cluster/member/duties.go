@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"slices"
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
@@ -113,20 +112,39 @@ func (n *Node) updateRecords(r registry.View) {
 				return err
 			})
 		}
+		reported := map[string]bool{}
 		for _, s := range b.Stores {
+			reported[s.UUID] = true
 			known, ok := stores[s.UUID]
 			switch {
 			case !ok:
 				n.step("a new store", func(ctx context.Context) error { return n.putStore(ctx, b.Node, s) })
+			case known.State == registry.StoreRemoved:
+			case known.Node != b.Node && !s.Failed:
+				n.log.Info("a store is on another node now", "store", uint32(known.ID), "was on", known.Node, "is on", b.Node)
+				n.step("a store that moved", func(ctx context.Context) error { return n.putStore(ctx, b.Node, s) })
+			case !s.Failed && known.State == registry.StoreDown:
+				n.setStore(known.ID, registry.StoreUp)
 			case s.Failed && known.State != registry.StoreFailed:
 				n.log.Error("a store's disk has failed", "store", uint32(known.ID), "of", b.Node)
-				n.step("a failed store", func(ctx context.Context) error {
-					_, err := n.propose0(ctx, &registry.SetStoreState{ID: known.ID, State: registry.StoreFailed})
-					return err
-				})
+				n.setStore(known.ID, registry.StoreFailed)
+			}
+		}
+		for uuid, s := range stores {
+			if s.Node == b.Node && s.State == registry.StoreUp && !reported[uuid] {
+				n.log.Warn("a node is up without one of its stores", "store", uint32(s.ID), "of", b.Node)
+				n.setStore(s.ID, registry.StoreDown)
 			}
 		}
 	}
+}
+
+// setStore agrees on the state of a store.
+func (n *Node) setStore(id cluster.StoreID, state registry.StoreState) {
+	n.step("a store's state", func(ctx context.Context) error {
+		_, err := n.propose0(ctx, &registry.SetStoreState{ID: id, State: state})
+		return err
+	})
 }
 
 // reconcile takes the next step towards the membership that a group that this
@@ -169,49 +187,7 @@ func (n *Node) leadVolume(v *Volume) {
 		return
 	}
 	n.reconcile(v.Group, r)
-	n.keepSets(v, r)
 	n.fence(v, r)
-}
-
-// keepSets makes the replica sets that should be there, and takes those out of
-// use that should not: data stays where it is.
-func (n *Node) keepSets(v *Volume, r registry.View) {
-	var disks []disk
-	for _, s := range r.Stores() {
-		node, ok := r.Node(s.Node)
-		if ok && node.State != registry.NodeRemoved && s.State != registry.StoreFailed && node.Roles.Has(registry.RoleData) {
-			disks = append(disks, disk{store: s.ID, node: s.Node, rack: node.Rack})
-		}
-	}
-	there := map[string]volume.ReplicaSet{}
-	for _, s := range v.View().ReplicaSets() {
-		members := slices.Clone(s.Members)
-		slices.Sort(members)
-		there[plannedSet{members: members, copies: s.Copies}.key()] = s
-	}
-	put := func(s volume.ReplicaSet) {
-		n.step("a replica set", func(ctx context.Context) error {
-			_, err := propose(ctx, v.Group, &volume.PutReplicaSet{Set: s})
-			return err
-		})
-	}
-	planned := map[string]bool{}
-	for _, p := range planSets(disks) {
-		planned[p.key()] = true
-		switch s, ok := there[p.key()]; {
-		case !ok:
-			put(volume.ReplicaSet{Members: p.members, Copies: p.copies})
-		case s.State == volume.ReadOnly: // an earlier plan was without it
-			s.State = volume.Writable
-			put(s)
-		}
-	}
-	for key, s := range there {
-		if !planned[key] && s.State == volume.Writable {
-			s.State = volume.ReadOnly
-			put(s)
-		}
-	}
 }
 
 // fence takes a lost node's front-end out: its commands fail from now on. What

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/registry"
+	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/cluster/group"
 )
 
@@ -97,6 +98,7 @@ type SetsStatus struct {
 	Degraded int `json:"degraded"` // some member down
 	Lost     int `json:"lost"`     // no member up
 	Reduced  int `json:"reduced"`  // hold data with fewer members than copies are asked for
+	Moving   int `json:"moving"`   // hold data and are read-only, while a member is exchanged
 }
 
 // Status returns the cluster as this node sees it. It asks no other node, so
@@ -126,10 +128,16 @@ func (n *Node) Status() Status {
 		}
 	}
 	for _, store := range r.Stores() {
+		if node, ok := r.Node(store.Node); store.State == registry.StoreRemoved || ok && node.State == registry.NodeRemoved {
+			continue
+		}
 		soft := t.Stores[store.ID]
 		state := store.State.String()
 		if store.State != registry.StoreFailed && !soft.Up {
 			state = "down"
+		}
+		if store.Draining {
+			state += ", draining"
 		}
 		s.Stores = append(s.Stores, StoreStatus{
 			ID: store.ID, Node: store.Node, UUID: hex.EncodeToString(store.UUID[:]), State: state,
@@ -138,7 +146,7 @@ func (n *Node) Status() Status {
 		switch {
 		case store.State == registry.StoreFailed:
 			problem("store %d on node %s has failed: its disk must be replaced", store.ID, store.Node)
-		case state == "down" && t.Up[store.Node]:
+		case !soft.Up && t.Up[store.Node]:
 			problem("store %d is down, and its node %s is up: its disk is missing there", store.ID, store.Node)
 		case soft.Full:
 			problem("store %d on node %s is full: delete files, or give the cluster more disks", store.ID, store.Node)
@@ -261,6 +269,9 @@ func (n *Node) volumeStatus(v *Volume) VolumeStatus {
 		}
 		if used && len(s.Members) < int(s.Copies) {
 			out.Sets.Reduced++
+		}
+		if used && s.State == volume.ReadOnly {
+			out.Sets.Moving++
 		}
 	}
 	return out

@@ -165,8 +165,7 @@ func (n *Node) CreateVolume(ctx context.Context, name string, class cluster.Clas
 	return info, n.waitVolume(ctx, info.ID)
 }
 
-// waitVolume waits until a volume is open here, formatted, and has a leader
-// and a replica set that can be written.
+// waitVolume waits until a volume is open here, formatted, and has a leader.
 func (n *Node) waitVolume(ctx context.Context, id cluster.VolumeID) error {
 	return n.until(ctx, fmt.Sprintf("volume %d to be ready", id), func() bool {
 		v, err := n.Volume(id)
@@ -174,17 +173,19 @@ func (n *Node) waitVolume(ctx context.Context, id cluster.VolumeID) error {
 			return false
 		}
 		_, led := v.Group.Leader()
-		return led && v.View().Formatted() && len(writableSets(v.View())) > 0
+		return led && v.View().Formatted()
 	})
 }
 
-func writableSets(v volume.View) (sets []volume.ReplicaSet) {
-	for _, s := range v.ReplicaSets() {
-		if s.State == volume.Writable {
-			sets = append(sets, s)
-		}
+// PutSet makes or changes a replica set, and returns it as it is then, applied
+// here: ECONFLICT if it is not at its epoch any more.
+func (v *Volume) PutSet(ctx context.Context, s volume.ReplicaSet) (volume.ReplicaSet, error) {
+	body, err := propose(ctx, v.Group, &volume.PutReplicaSet{Set: s})
+	if err != nil {
+		return s, err
 	}
-	return sets
+	r, err := volume.DecodePutReplicaSetResult(body)
+	return r.Set, err
 }
 
 // Collected takes blobs off a replica set's delete queue: its members have

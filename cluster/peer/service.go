@@ -13,6 +13,7 @@ const (
 	ServiceAdmin     Service = 5 // administration that another node must do
 	ServiceTerm      Service = 6 // cluster/group: a voter's current term
 	ServiceScrub     Service = 7 // the scrub of another node's stores
+	ServiceRepair    Service = 8 // how the repair of a volume that another node leads stands
 )
 
 // bulk reports whether the service's calls carry bulk data. They have

@@ -34,6 +34,24 @@ type Freed struct {
 	Index uint64 // Raft index of the command that put it there
 }
 
+// A Copy is what a store has of a blob.
+type Copy struct {
+	Key   cluster.BlobKey
+	Set   cluster.ReplicaSetID // that it was put to
+	Epoch uint32               // of the set then
+	Len   uint32               // bytes
+	CRC   uint32               // crc32c of the whole
+}
+
+// A Home says where the copies of a blob belong.
+type Home struct {
+	Members []cluster.StoreID
+	Len     uint32 // bytes
+	CRC     uint32 // crc32c of the whole
+	// Settled says that no store is being filled to become a member.
+	Settled bool
+}
+
 // A Volume is the state machine of the volume's group.
 type Volume interface {
 	// Sync waits until everything committed before the call is applied here.
@@ -48,6 +66,9 @@ type Volume interface {
 	// Deletable reports whether no record names the blob, and none can in the
 	// future. It may be in a delete queue.
 	Deletable(b cluster.BlobID) bool
+	// Home returns where a blob belongs that a record names and of which every
+	// member of its set has a full copy; ok is false for any other blob.
+	Home(b cluster.BlobID) (h Home, ok bool)
 	// Collected takes blobs off a set's delete queue.
 	Collected(ctx context.Context, set cluster.ReplicaSetID, blobs []cluster.BlobID) error
 }
@@ -58,8 +79,13 @@ type Stores interface {
 	All() []cluster.StoreID
 	// Up reports whether a store is thought to be reachable.
 	Up(id cluster.StoreID) bool
-	// List returns up to n blobs that a store has of a group, after a key.
-	List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]cluster.BlobKey, error)
+	// List returns up to n copies that a store has of a group's blobs, after a key.
+	List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]Copy, error)
+	// Has reports whether a store has a copy of that length and checksum.
+	Has(ctx context.Context, id cluster.StoreID, key cluster.BlobKey, length, crc uint32) bool
+	// DeleteMoved deletes copies from a store that are still what they were when
+	// they were listed.
+	DeleteMoved(ctx context.Context, id cluster.StoreID, g cluster.GroupID, copies []Copy) error
 	// Delete deletes blobs of a group from a store.
 	Delete(ctx context.Context, id cluster.StoreID, g cluster.GroupID, keys []cluster.BlobKey) error
 }
@@ -80,6 +106,7 @@ type Config struct {
 type Counters struct {
 	Garbage uint64 // blobs taken off the delete queues
 	Orphans uint64 // copies deleted that nothing referred to
+	Moved   uint64 // copies deleted that others were made for elsewhere
 	Listed  uint64 // copies looked at for that
 	Errors  uint64
 }
@@ -93,7 +120,7 @@ type Collector struct {
 	// at all of it could tell. A look goes over what was taken off lately, too.
 	none map[cluster.ReplicaSetID]uint64
 
-	garbage, orphans, listed, errors atomic.Uint64
+	garbage, orphans, moved, listed, errors atomic.Uint64
 }
 
 // A sample says that the applied index was index at a time.
@@ -119,7 +146,7 @@ func New(cfg Config) *Collector {
 
 // Counters returns what was done so far. It may be called at any time.
 func (c *Collector) Counters() Counters {
-	return Counters{c.garbage.Load(), c.orphans.Load(), c.listed.Load(), c.errors.Load()}
+	return Counters{c.garbage.Load(), c.orphans.Load(), c.moved.Load(), c.listed.Load(), c.errors.Load()}
 }
 
 // maxSamples bounds how finely Delay is kept.
@@ -230,16 +257,16 @@ func (c *Collector) StepOrphans(ctx context.Context, id cluster.StoreID) (done b
 }
 
 func (c *Collector) stepOrphans(ctx context.Context, id cluster.StoreID) (done bool, err error) {
-	keys, err := c.cfg.Stores.List(ctx, id, c.cfg.Group, c.next[id], c.cfg.Batch)
+	copies, err := c.cfg.Stores.List(ctx, id, c.cfg.Group, c.next[id], c.cfg.Batch)
 	if err != nil {
 		return false, err
 	}
-	if done = len(keys) < c.cfg.Batch; done {
+	if done = len(copies) < c.cfg.Batch; done {
 		delete(c.next, id)
 	} else {
-		c.next[id] = keys[len(keys)-1]
+		c.next[id] = copies[len(copies)-1].Key
 	}
-	if len(keys) == 0 {
+	if len(copies) == 0 {
 		return done, nil
 	}
 	// After the list was made: a blob in it that is committed later has a
@@ -247,23 +274,57 @@ func (c *Collector) stepOrphans(ctx context.Context, id cluster.StoreID) (done b
 	if err := c.cfg.Volume.Sync(ctx); err != nil {
 		return false, err
 	}
-	orphans := keys[:0:0]
+	var orphans []cluster.BlobKey
+	var moved []Copy
 	sets := setsOf(c.cfg.Volume.Sets(), id)
-	for _, k := range keys {
-		if c.cfg.Volume.Deletable(k.Blob) && !c.queued(sets, k.Blob) {
-			orphans = append(orphans, k)
+	for i := range copies {
+		x := &copies[i]
+		switch {
+		case !c.cfg.Volume.Deletable(x.Key.Blob):
+			if c.elsewhere(ctx, id, x) {
+				moved = append(moved, *x)
+			}
+		case !c.queued(sets, x.Key.Blob):
+			orphans = append(orphans, x.Key)
 		}
 	}
-	c.listed.Add(uint64(len(keys)))
-	if len(orphans) == 0 {
-		return done, nil
+	c.listed.Add(uint64(len(copies)))
+	if len(orphans) > 0 {
+		if err := c.cfg.Stores.Delete(ctx, id, c.cfg.Group, orphans); err != nil {
+			return false, err
+		}
+		c.orphans.Add(uint64(len(orphans)))
+		c.cfg.Logger.Debug("deleted orphans", "store", id, "blobs", len(orphans))
 	}
-	if err := c.cfg.Stores.Delete(ctx, id, c.cfg.Group, orphans); err != nil {
-		return false, err
+	if len(moved) > 0 {
+		if err := c.cfg.Stores.DeleteMoved(ctx, id, c.cfg.Group, moved); err != nil {
+			return false, err
+		}
+		c.moved.Add(uint64(len(moved)))
+		c.cfg.Logger.Debug("deleted copies that were moved", "store", id, "blobs", len(moved))
 	}
-	c.orphans.Add(uint64(len(orphans)))
-	c.cfg.Logger.Debug("deleted orphans", "store", id, "blobs", len(orphans))
 	return done, nil
+}
+
+// elsewhere reports whether a copy of a blob that is in use is not needed where
+// it is: its store is no member of the blob's set, nor is it being filled to
+// become one, and all members have theirs. A set may begin to be moved to this
+// very store after that was asked; then the copy is put anew, at another epoch,
+// and DeleteMoved leaves it alone.
+func (c *Collector) elsewhere(ctx context.Context, id cluster.StoreID, x *Copy) bool {
+	if x.Key.Shard != 0 {
+		return false
+	}
+	h, ok := c.cfg.Volume.Home(x.Key.Blob)
+	if !ok || on(ruleSettled) && !h.Settled || slices.Contains(h.Members, id) {
+		return false
+	}
+	for _, m := range h.Members {
+		if on(ruleEverywhere) && (!c.cfg.Stores.Up(m) || !c.cfg.Stores.Has(ctx, m, x.Key, h.Len, h.CRC)) {
+			return false // it may be the last one
+		}
+	}
+	return len(h.Members) > 0
 }
 
 // setsOf returns the sets that a store is a member of.

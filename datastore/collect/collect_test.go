@@ -33,6 +33,9 @@ type fake struct {
 	onSync  func()
 	synced  int
 	looks   int // at delete queues
+	homes   map[cluster.BlobID]Home
+	epochs  map[cluster.BlobID]uint32 // of copies
+	onMoved func()
 	hidden  int // blobs with lower numbers are not listed: their writer is not past them
 }
 
@@ -88,17 +91,79 @@ func (f *fake) put(b cluster.BlobID, ids ...cluster.StoreID) {
 	}
 }
 
-func (f *fake) List(_ context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) (keys []cluster.BlobKey, err error) {
+func (f *fake) List(_ context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) (copies []Copy, err error) {
 	if f.broken[id] {
 		return nil, cluster.EDISK
 	}
 	for b := range f.stores[id] {
 		if b > after.Blob {
-			keys = append(keys, cluster.BlobKey{Group: g, Blob: b})
+			copies = append(copies, Copy{Key: cluster.BlobKey{Group: g, Blob: b}, Epoch: f.epochs[b]})
 		}
 	}
-	slices.SortFunc(keys, func(a, b cluster.BlobKey) int { return int(int64(a.Blob) - int64(b.Blob)) })
-	return keys[:min(n, len(keys))], nil
+	slices.SortFunc(copies, func(a, b Copy) int { return int(int64(a.Key.Blob) - int64(b.Key.Blob)) })
+	return copies[:min(n, len(copies))], nil
+}
+
+func (f *fake) Home(b cluster.BlobID) (Home, bool) {
+	h, ok := f.homes[b]
+	return h, ok && f.records[b]
+}
+
+func (f *fake) Has(_ context.Context, id cluster.StoreID, key cluster.BlobKey, _, _ uint32) bool {
+	return f.stores[id][key.Blob]
+}
+
+func (f *fake) DeleteMoved(_ context.Context, id cluster.StoreID, _ cluster.GroupID, copies []Copy) error {
+	if f.onMoved != nil {
+		f.onMoved()
+	}
+	for _, x := range copies {
+		if f.epochs[x.Key.Blob] == x.Epoch {
+			delete(f.stores[id], x.Key.Blob)
+		}
+	}
+	return nil
+}
+
+// A copy of a blob that is in use goes from a store that is no member any more,
+// but not while a store is being filled, nor while a member lacks its own.
+func TestMoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		home  Home
+		put   []cluster.StoreID
+		down  cluster.StoreID
+		epoch uint32 // it is put anew meanwhile
+		goes  bool
+	}{
+		"a member was exchanged":           {home: Home{Members: []cluster.StoreID{1, 2}, Settled: true}, put: []cluster.StoreID{1, 2, 3}, goes: true},
+		"it is a member":                   {home: Home{Members: []cluster.StoreID{1, 3}, Settled: true}, put: []cluster.StoreID{1, 3}},
+		"it may be about to become one":    {home: Home{Members: []cluster.StoreID{1, 2}}, put: []cluster.StoreID{1, 2, 3}},
+		"a member lacks its copy":          {home: Home{Members: []cluster.StoreID{1, 2}, Settled: true}, put: []cluster.StoreID{1, 3}},
+		"a member can't be reached":        {home: Home{Members: []cluster.StoreID{1, 2}, Settled: true}, put: []cluster.StoreID{1, 2, 3}, down: 2},
+		"it was put anew since":            {home: Home{Members: []cluster.StoreID{1, 2}, Settled: true}, put: []cluster.StoreID{1, 2, 3}, epoch: 7},
+		"it is not one of full copies":     {put: []cluster.StoreID{1, 2, 3}},
+		"a set without members is nothing": {home: Home{Settled: true}, put: []cluster.StoreID{3}},
+	} {
+		f := newFake()
+		c := f.collector(10)
+		f.low = 100
+		f.put(id(1), tc.put...)
+		f.records[id(1)] = true
+		if len(tc.home.Members) > 0 || tc.home.Settled {
+			f.homes = map[cluster.BlobID]Home{id(1): tc.home}
+		}
+		if tc.down != 0 {
+			f.down[tc.down] = true
+		}
+		f.epochs = map[cluster.BlobID]uint32{}
+		f.onMoved = func() { f.epochs[id(1)] = tc.epoch }
+		if _, err := c.StepOrphans(bg, 3); err != nil {
+			t.Fatal(err)
+		}
+		if there := f.stores[3][id(1)]; there == tc.goes {
+			t.Errorf("%s: the copy is there: %v", name, there)
+		}
+	}
 }
 
 func (f *fake) Delete(_ context.Context, id cluster.StoreID, _ cluster.GroupID, keys []cluster.BlobKey) error {

@@ -10,4 +10,8 @@
 // more. It may be deleted if no record names the blob and none ever will: its
 // writer is fenced, or says that it is past it. That is asked at a read index
 // which is newer than the list of the store's blobs. No clock decides.
+//
+// A copy that was moved is one of a blob that is in use, on a store that is no
+// member of the blob's set any more: another one took its place. It is deleted
+// when all members have theirs.
 package collect

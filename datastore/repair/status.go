@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -128,3 +129,33 @@ func (r *Runner) count(id cluster.ReplicaSetID, p *Progress) {
 	p.AllBlobs.Store(n.blobs)
 	p.AllBytes.Store(n.bytes)
 }
+
+// Preview returns the moves that would even the stores out, as things are now.
+func (r *Runner) Preview(ctx context.Context) (moves []Move) {
+	stores, ok := r.cfg.Look()
+	if !ok {
+		return nil
+	}
+	in := r.input(ctx, stores)
+	in.Balance, in.Parallel, in.Busy, in.Pause = true, previewMoves, nil, nil
+	for i := range in.Sets {
+		if s := &in.Sets[i]; s.Used && !s.Foreign {
+			s.Bytes = r.sizeOf(s.ID, 20*time.Second).bytes
+		}
+	}
+	for len(moves) < previewMoves {
+		p := NewPlan(&in)
+		if len(p.Moves) == 0 {
+			break
+		}
+		for _, m := range p.Moves {
+			moves = append(moves, m)
+			i := slices.IndexFunc(in.Sets, func(s Set) bool { return s.ID == m.Set.ID })
+			in.Sets[i].Members, in.Sets[i].State = m.Members(), Writable
+		}
+	}
+	return moves
+}
+
+// previewMoves is how many moves a preview shows.
+const previewMoves = 1000

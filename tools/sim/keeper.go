@@ -285,22 +285,18 @@ func (r reached) Up(id cluster.StoreID) bool {
 	return !s.lost && linked(r.n, s.n)
 }
 
-func (r reached) List(_ context.Context, id cluster.StoreID, _ cluster.GroupID, after cluster.BlobKey, n int) ([]cluster.BlobKey, error) {
+func (r reached) List(_ context.Context, id cluster.StoreID, _ cluster.GroupID, after cluster.BlobKey, n int) ([]collect.Copy, error) {
 	w := r.n.w
 	s := w.store(id)
-	ids, ok := call(w.cur, r.n, s.n, time.Second, func(reply func([]cluster.BlobID)) {
+	ids, ok := call(w.cur, r.n, s.n, time.Second, func(reply func([]collect.Copy)) {
 		if !s.lost {
-			reply(s.disk.list(after.Blob, n))
+			reply(s.copies(after.Blob, n))
 		}
 	})
 	if !ok {
 		return nil, cluster.EAGAIN
 	}
-	keys := make([]cluster.BlobKey, len(ids))
-	for i, id := range ids {
-		keys[i] = keyOf(id)
-	}
-	return keys, nil
+	return ids, nil
 }
 
 func (r reached) Delete(_ context.Context, id cluster.StoreID, _ cluster.GroupID, keys []cluster.BlobKey) error {

@@ -36,6 +36,7 @@ type disk interface {
 	drop(ids []cluster.BlobID) error
 	list(after cluster.BlobID, n int) []cluster.BlobID
 	durable(b cluster.BlobID) bool
+	meta(b cluster.BlobID) segment.Meta
 	sync()
 	crash()
 	close()
@@ -123,19 +124,21 @@ type modelDisk struct {
 
 type copyOf struct {
 	data    []byte
+	meta    segment.Meta
 	durable bool
 }
 
 type goneCopy struct {
 	id   cluster.BlobID
 	data []byte
+	meta segment.Meta
 }
 
 func newModelDisk(w *World) *modelDisk {
 	return &modelDisk{w: w, copies: map[cluster.BlobID]copyOf{}}
 }
 
-func (d *modelDisk) put(b cluster.BlobID, _ cluster.ReplicaSetID, _ uint32, data []byte) error {
+func (d *modelDisk) put(b cluster.BlobID, set cluster.ReplicaSetID, epoch uint32, data []byte) error {
 	if c, ok := d.copies[b]; ok {
 		if string(c.data) != string(data) {
 			return cluster.ECONFLICT
@@ -144,7 +147,7 @@ func (d *modelDisk) put(b cluster.BlobID, _ cluster.ReplicaSetID, _ uint32, data
 	}
 	i, _ := slices.BinarySearch(d.ids, b)
 	d.ids = slices.Insert(d.ids, i, b)
-	d.copies[b] = copyOf{data: data}
+	d.copies[b] = copyOf{data: data, meta: segment.Meta{Set: set, Epoch: epoch}}
 	d.recent = append(d.recent, b)
 	return nil
 }
@@ -166,7 +169,7 @@ func (d *modelDisk) drop(ids []cluster.BlobID) error {
 	for _, b := range ids {
 		if c, ok := d.copies[b]; ok {
 			if c.durable {
-				d.gone = append(d.gone, goneCopy{b, c.data})
+				d.gone = append(d.gone, goneCopy{b, c.data, c.meta})
 			}
 			d.remove(b)
 		}
@@ -183,6 +186,8 @@ func (d *modelDisk) list(after cluster.BlobID, n int) []cluster.BlobID {
 }
 
 func (d *modelDisk) durable(b cluster.BlobID) bool { return d.copies[b].durable }
+
+func (d *modelDisk) meta(b cluster.BlobID) segment.Meta { return d.copies[b].meta }
 
 func (d *modelDisk) sync() {
 	for _, b := range d.recent {
@@ -203,7 +208,7 @@ func (d *modelDisk) crash() {
 	}
 	for _, c := range d.gone {
 		if _, ok := d.copies[c.id]; !ok && d.w.oneIn(2) {
-			_ = d.put(c.id, 0, 0, c.data)
+			_ = d.put(c.id, c.meta.Set, c.meta.Epoch, c.data)
 		}
 	}
 	d.sync()
@@ -273,6 +278,11 @@ func (d *segmentDisk) list(after cluster.BlobID, n int) (ids []cluster.BlobID) {
 func (d *segmentDisk) durable(b cluster.BlobID) bool {
 	_, err := d.s.Stat(keyOf(b))
 	return err == nil
+}
+
+func (d *segmentDisk) meta(b cluster.BlobID) segment.Meta {
+	i, _ := d.s.Stat(keyOf(b))
+	return i.Meta
 }
 
 func (d *segmentDisk) sync() {

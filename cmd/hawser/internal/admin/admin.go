@@ -105,4 +105,5 @@ type Backend interface {
 	// Check calls report for each problem and now and then for progress.
 	Check(ctx context.Context, req CheckRequest, report func(CheckEvent)) (CheckSummary, error)
 	Scrubbing
+	Repairing
 }

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A fake is a Backend that records what it was asked.
 type fake struct {
+	Repairing
 	asked string
 	err   error // of every call
 	check func(ctx context.Context, report func(CheckEvent)) (CheckSummary, error)

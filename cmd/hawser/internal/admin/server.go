@@ -148,6 +148,7 @@ func routes(b Backend) http.Handler {
 	mux.HandleFunc("POST /v1/addresses/remove", done(b.RemoveAddress))
 	mux.HandleFunc("POST /v1/addresses/drain", done(b.Drain))
 	scrubRoutes(mux, b)
+	repairRoutes(mux, b)
 	// Profiles, for `go tool pprof` and curl on the socket.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -38,7 +38,7 @@ func Root(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&s.config, "config", "", "the node's configuration file (default "+defaultConfig+" if it is there; or $HAWSER_CONFIG)")
-	cmd.AddCommand(s.server(), s.dev(), s.cluster(), s.status(), s.volume(), s.class(), s.address(), s.check(), s.scrub(), s.file(), s.data(), s.bench(), s.conformance(), s.configVerb())
+	cmd.AddCommand(s.server(), s.dev(), s.cluster(), s.status(), s.volume(), s.class(), s.address(), s.check(), s.scrub(), s.file(), s.data(), s.node(), s.disk(), s.rebalance(), s.repair(), s.safeToStop(), s.bench(), s.conformance(), s.configVerb())
 	return cmd
 }
 

@@ -73,8 +73,12 @@ func writeStatus(w io.Writer, st admin.Status) {
 	}
 	fmt.Fprintln(t, "\nVOLUME\tCLASS\tFILES\tDATA\tREPLICA SETS\t\t")
 	for _, v := range c.Volumes {
-		fmt.Fprintf(t, "%s\t%s, copies=%d\t%d\t%s\t%d healthy, %d degraded, %d lost, %d with fewer members than copies\t\t\n",
-			v.Name, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes), v.Sets.Healthy, v.Sets.Degraded, v.Sets.Lost, v.Sets.Reduced)
+		moving := ""
+		if v.Sets.Moving > 0 {
+			moving = fmt.Sprintf(", %d being moved: see hawser repair status", v.Sets.Moving)
+		}
+		fmt.Fprintf(t, "%s\t%s, copies=%d\t%d\t%s\t%d healthy, %d degraded, %d lost, %d with fewer members than copies%s\t\t\n",
+			v.Name, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes), v.Sets.Healthy, v.Sets.Degraded, v.Sets.Lost, v.Sets.Reduced, moving)
 	}
 	if slices.ContainsFunc(c.Identities, func(i member.IdentityStatus) bool { return i.Address != "" }) {
 		fmt.Fprintln(t)

@@ -33,7 +33,10 @@ func (b *backend) Init(ctx context.Context, req admin.InitRequest) error {
 	if err != nil {
 		return err
 	}
-	return b.n.member.Init(ctx, req.Name, class)
+	if err := b.n.member.Init(ctx, req.Name, class); err != nil {
+		return err
+	}
+	return b.n.placeable(ctx)
 }
 
 // Join implements admin.Backend.
@@ -64,6 +67,9 @@ func (b *backend) CreateVolume(ctx context.Context, name string, class admin.Cla
 		return admin.Volume{}, err
 	}
 	v, err := b.n.member.Volume(info.ID)
+	if err == nil {
+		err = b.n.placeable(ctx)
+	}
 	if err != nil {
 		return admin.Volume{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/hawserfs/hawser/datastore/blob"
 	"github.com/hawserfs/hawser/datastore/collect"
 	"github.com/hawserfs/hawser/datastore/placement"
+	"github.com/hawserfs/hawser/datastore/segment"
 )
 
 // A dataPath is how this node reaches the blobs of the cluster: it shows the
@@ -121,14 +122,32 @@ func (p *dataPath) Up(id cluster.StoreID) bool {
 }
 
 // List implements collect.Stores.
-func (p *dataPath) List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]cluster.BlobKey, error) {
+func (p *dataPath) List(ctx context.Context, id cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) ([]collect.Copy, error) {
 	addr, _ := p.member.Addr(id)
 	infos, err := p.client.List(ctx, addr, id, g, after, n)
-	keys := make([]cluster.BlobKey, len(infos))
-	for i := range infos {
-		keys[i] = infos[i].Key
+	copies := make([]collect.Copy, len(infos))
+	for i, x := range infos {
+		copies[i] = collect.Copy{Key: x.Key, Set: x.Meta.Set, Epoch: x.Meta.Epoch, Len: x.Len, CRC: x.CRC}
 	}
-	return keys, err
+	return copies, err
+}
+
+// Has implements collect.Stores.
+func (p *dataPath) Has(ctx context.Context, id cluster.StoreID, key cluster.BlobKey, length, crc uint32) bool {
+	addr, _ := p.member.Addr(id)
+	info, err := p.client.Stat(ctx, addr, id, key)
+	return err == nil && info.Len == length && info.CRC == crc
+}
+
+// DeleteMoved implements collect.Stores.
+func (p *dataPath) DeleteMoved(ctx context.Context, id cluster.StoreID, g cluster.GroupID, copies []collect.Copy) error {
+	addr, _ := p.member.Addr(id)
+	infos := make([]segment.Info, len(copies))
+	for i, x := range copies {
+		infos[i] = segment.Info{Key: x.Key, Meta: segment.Meta{Set: x.Set, Epoch: x.Epoch}, Len: x.Len, CRC: x.CRC}
+	}
+	_, err := p.client.DeleteMoved(ctx, addr, id, g, infos)
+	return err
 }
 
 // Delete implements collect.Stores.
@@ -158,3 +177,13 @@ func (v collected) Garbage(set cluster.ReplicaSetID, from cluster.BlobID, n int)
 }
 
 func (v collected) Deletable(b cluster.BlobID) bool { return v.View().Deletable(b) }
+
+func (v collected) Home(b cluster.BlobID) (h collect.Home, ok bool) {
+	view := v.View()
+	blob, ok := view.StoredBlob(b)
+	if !ok || blob.Kind != volume.Copies {
+		return h, false
+	}
+	set, ok := view.ReplicaSet(blob.Set)
+	return collect.Home{Members: set.Members, Len: blob.Len, CRC: blob.CRC, Settled: set.State == volume.Writable}, ok
+}

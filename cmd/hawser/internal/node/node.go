@@ -20,6 +20,7 @@ import (
 	"github.com/hawserfs/hawser/cluster/peer"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 	"github.com/hawserfs/hawser/conf"
+	"github.com/hawserfs/hawser/datastore/blob"
 )
 
 // A Node is a running hawser server.
@@ -32,14 +33,15 @@ type Node struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	lock   *os.File // of the data folder
-	faults faults
-	peer   *peer.Endpoint
-	disks  *disks
-	member *member.Node
-	data   *dataPath
-	scrubs *scrubs
-	admin  *admin.Server
+	lock    *os.File // of the data folder
+	faults  faults
+	peer    *peer.Endpoint
+	disks   *disks
+	member  *member.Node
+	data    *dataPath
+	scrubs  *scrubs
+	repairs *repairs
+	admin   *admin.Server
 
 	mu      sync.Mutex
 	front   *frontEnd // nil while this node does not serve
@@ -82,8 +84,11 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	if err != nil {
 		return nil, err
 	}
+	n.repairs = newRepairs(n)
+	n.peer.Handle(peer.ServiceRepair, n.repairs.handle)
 	n.scrubs = newScrubs(n)
 	n.data = newDataPath(n.member, n.disks, n.peer, n.scrubs.report, log)
+	n.disks.server.Pulls(n.data.client, blob.PullLimits{Concurrent: 8, Rate: int64(c.Repair.Rate)})
 	n.peer.Handle(peer.ServiceScrub, n.scrubs.handle)
 	n.wg.Go(func() { n.scrubs.run(n.ctx) })
 	n.member.OnVolume(func(v *member.Volume) {
@@ -91,6 +96,7 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 		defer n.mu.Unlock()
 		if !n.closing {
 			n.wg.Go(func() { n.data.collect(n.ctx, v, c.Store.FreeDelay) })
+			n.repairs.start(v)
 		}
 	})
 	n.wg.Go(n.run)
@@ -179,6 +185,9 @@ func (n *Node) run() {
 				n.log.Warn("this node is not ready to serve", "err", err)
 			}
 			pause(n.ctx, 100*time.Millisecond)
+			continue
+		}
+		if n.placeable(n.ctx) != nil {
 			continue
 		}
 		f, err := n.startFrontEnd()

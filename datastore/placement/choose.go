@@ -82,6 +82,27 @@ func (p *Placement) rank(s *SetInfo, avoid []cluster.StoreID) (rank, bool) {
 	return r, true
 }
 
+// why returns why none of sets can be chosen: ENOSPC if there is none, or one
+// whose members are up is full. Otherwise stores are down, which passes: to say
+// that there is no space would have the client's data lost for nothing.
+func (p *Placement) why(sets []SetInfo) cluster.Errno {
+	if len(sets) == 0 {
+		return cluster.ENOSPC
+	}
+	for i := range sets {
+		up, full := true, false
+		for _, id := range sets[i].Members {
+			_, thought := p.cfg.Map.Addr(id)
+			up = up && (thought || p.cfg.Client.Local(id))
+			full = full || p.stores.get(id).isFull(p.cfg.Suspect)
+		}
+		if up && full {
+			return cluster.ENOSPC
+		}
+	}
+	return cluster.EAGAIN
+}
+
 // loadOf is that of the set's most loaded member: the slowest one decides when
 // a put is done.
 func (p *Placement) loadOf(s *SetInfo) (l int64) {

@@ -235,7 +235,8 @@ func TestPutFails(t *testing.T) {
 		ids   int
 	}{
 		{"no set", func(w *world) { w.sets = nil }, cluster.ENOSPC, 0},
-		{"all down", func(w *world) { w.down[1], w.down[3] = true, true }, cluster.ENOSPC, 0},
+		{"all down", func(w *world) { w.down[1], w.down[3] = true, true }, cluster.EAGAIN, 0},
+		{"full or down", func(w *world) { w.putErr[2], w.down[3] = cluster.ENOSPC, true }, cluster.ENOSPC, 1},
 		{"all full", func(w *world) { w.putErr[2], w.putErr[4] = cluster.ENOSPC, cluster.ENOSPC }, cluster.ENOSPC, 2},
 		{"all broken", func(w *world) { w.putErr[2], w.putErr[4] = cluster.EDISK, cluster.ENOSPC }, cluster.EAGAIN, 2},
 		{"all hang", func(w *world) { w.hang[2], w.hang[4], w.hedge = true, true, 10*time.Millisecond }, context.DeadlineExceeded, 2},

@@ -22,8 +22,8 @@ import (
 // data is not referred to any more after Put has returned. Where a store hangs,
 // Put has to wait for it to give up; PutOwned has not.
 //
-// Errors: ENOSPC (every set is out of space, or none can be written), EAGAIN
-// (the stores that are left could not be reached), EINVAL (no data, or too
+// Errors: ENOSPC (every set whose members are up is out of space, or there is no
+// set), EAGAIN (no set's members are all up and could be reached), EINVAL (no data, or too
 // much), the error of alloc, or ctx's.
 func (p *Placement) Put(ctx context.Context, g cluster.GroupID, copies uint8, alloc func() (cluster.BlobID, error), data [][]byte) (placed Placed, abandoned []cluster.BlobID, err error) {
 	unused := make(chan struct{})
@@ -161,7 +161,7 @@ func (w *put) begin(ctx context.Context, sets []SetInfo) error {
 	}
 	set, ok := w.p.choose(sets, w.tried, w.avoid)
 	if !ok {
-		return fmt.Errorf("placement: none of the group's %d replica sets can be written: %w", len(sets), cluster.ENOSPC)
+		return fmt.Errorf("placement: none of the group's %d replica sets can be written: %w", len(sets), w.p.why(sets))
 	}
 	id, err := w.alloc()
 	if err != nil {

@@ -23,6 +23,7 @@ type Lock struct {
 	recorded bool          // with the file; under client.mu
 	before   []vfs.StateID // recorded names that it had; under client.mu
 	held     []span        // sorted, apart; under client.mu
+	taking   int           // LOCKs that are under way; under client.mu
 }
 
 // A span is a range of bytes, its end included.
@@ -39,7 +40,8 @@ type LockArgs struct {
 }
 
 // LockOpen starts a LOCK by an owner that may be new to the open (RFC 8881
-// §18.10): it returns the owner's lock state, which is made if need be.
+// §18.10): it returns the owner's lock state, which is made if need be. Locked or
+// Refused ends the LOCK; until then the state can't be freed.
 func (m *Manager) LockOpen(c *Client, a *LockArgs) (*Lock, proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,12 +59,13 @@ func (m *Manager) LockOpen(c *Client, a *LockArgs) (*Lock, proto.Status) {
 		if l.unknown && l.other == other { // this very request made it, and was not answered
 			l.seq, l.unknown = 0, false
 		}
+		l.taking++
 		return l, proto.OK
 	}
 	if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
 		return nil, proto.ErrDelay
 	}
-	l := &Lock{key: k, owner: string(a.Owner), digest: a.Digest}
+	l := &Lock{key: k, owner: string(a.Owner), digest: a.Digest, taking: 1}
 	l.holding = holding{other: other, client: c, file: a.File, open: o, lock: l}
 	c.locks[k] = l
 	m.table.put(l.other, &l.holding)
@@ -80,7 +83,7 @@ func (o *Open) lockable(write bool) proto.Status {
 	return proto.OK
 }
 
-// LockMore finds the lock state of a LOCK by its stateid.
+// LockMore starts a LOCK as LockOpen does, by the stateid of the lock state.
 func (m *Manager) LockMore(c *Client, sid Stateid, f vfs.File, write bool) (*Lock, proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +94,11 @@ func (m *Manager) LockMore(c *Client, sid Stateid, f vfs.File, write bool) (*Loc
 	case h.lock == nil:
 		return nil, proto.ErrBadStateid
 	}
-	return h.lock, h.open.lockable(write)
+	if st := h.open.lockable(write); st != proto.OK {
+		return nil, st
+	}
+	h.lock.taking++
+	return h.lock, proto.OK
 }
 
 // LockFind finds the lock state of a LOCKU.
@@ -137,18 +144,19 @@ func (l *Lock) Record() *vfs.State {
 // Record returned. EXPIRED or BAD_STATEID: the state was dropped meanwhile, and
 // the caller has to release it again.
 func (m *Manager) Locked(l *Lock, start, end uint64) (Stateid, proto.Status) {
-	return m.relock(l, span{start, end}, (*Lock).add)
+	return m.relock(l, span{start, end}, 1, (*Lock).add)
 }
 
 // Unlocked records that [start, end] was released.
 func (m *Manager) Unlocked(l *Lock, start, end uint64) (Stateid, proto.Status) {
-	return m.relock(l, span{start, end}, (*Lock).sub)
+	return m.relock(l, span{start, end}, 0, (*Lock).sub)
 }
 
-func (m *Manager) relock(l *Lock, s span, change func(*Lock, span)) (Stateid, proto.Status) {
+func (m *Manager) relock(l *Lock, s span, took int, change func(*Lock, span)) (Stateid, proto.Status) {
 	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	l.taking -= took
 	switch {
 	case c.dead:
 		return Stateid{}, proto.ErrExpired
@@ -167,7 +175,8 @@ func (m *Manager) Refused(l *Lock) {
 	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.dead && l.seq == 0 && !l.unknown && len(l.held) == 0 && c.locks[l.key] == l {
+	l.taking--
+	if !c.dead && l.taking == 0 && l.seq == 0 && !l.unknown && len(l.held) == 0 && c.locks[l.key] == l {
 		m.table.drop(l.other)
 		delete(c.locks, l.key)
 	}
@@ -175,6 +184,9 @@ func (m *Manager) Refused(l *Lock) {
 
 // Free is FREE_STATEID (RFC 8881 §18.38): it drops a lock state without locks, or a
 // delegation that was revoked. The caller deletes what is recorded of it with the file.
+// LOCKS_HELD also if a LOCK is under way: Linux frees a lock-owner's stateid after its
+// last unlock without waiting, and has the owner lock again meanwhile. A LOCK that is
+// answered BAD_STATEID for that makes Linux look for what it has lost.
 func (m *Manager) Free(c *Client, sid Stateid) (f vfs.File, drop []vfs.StateID, st proto.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +197,7 @@ func (m *Manager) Free(c *Client, sid Stateid) (f vfs.File, drop []vfs.StateID, 
 	switch {
 	case st != proto.OK:
 		return f, nil, st
-	case h.lock == nil || len(h.lock.held) > 0:
+	case h.lock == nil || len(h.lock.held) > 0 || h.lock.taking > 0:
 		return f, nil, proto.ErrLocksHeld
 	}
 	l := h.lock

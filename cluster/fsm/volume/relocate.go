@@ -109,8 +109,11 @@ func (r *relocation) wellFormed(mv *Move) bool {
 // move does one move and reports whether it did.
 func (r *relocation) move(mv *Move) bool {
 	if r.ino != mv.Ino {
-		_, errno := loadFile(r.tx, mv.Ino)
+		n, errno := loadFile(r.tx, mv.Ino)
 		r.ino, r.there = mv.Ino, errno == cluster.OK
+		if r.there {
+			r.led.code = n.Class.Code // the files of one blob have one class
+		}
 	}
 	if !r.there {
 		return false

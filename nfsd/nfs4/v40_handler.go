@@ -2,6 +2,7 @@ package nfs4
 
 import (
 	"crypto/sha256"
+	"math/bits"
 	"net/netip"
 	"sync/atomic"
 
@@ -72,7 +73,7 @@ func (h *handler40) begin(c *compound) bool {
 	// The session is the machine: its ports, and with them the connections, are told
 	// apart by the checksum, so that what is kept for a machine has a limit.
 	c.origin = vfs.Origin{
-		Session: h.machine(peer.Addr()), Slot: k.xid % replaySlots, Seq: k.xid, Sum: k.sum,
+		Session: h.machine(peer.Addr()), Slot: replaySlot(k.xid), Seq: k.xid, Sum: k.sum,
 	}
 	h.peers.seen(peer.Addr(), h.p.cfg.Now())
 	c.replay = h.p.cfg.Epoch > 1 && h.p.cfg.Now()-h.started < mayReplay
@@ -88,6 +89,11 @@ func (h *handler40) machine(a netip.Addr) (id [16]byte) {
 
 // replaySlots is among how many slots the requests of a machine are divided.
 const replaySlots = 1024
+
+// replaySlot returns the slot of a request. What is kept of a request is there until
+// another one has the same slot, so as many as can be under way must have others. Machines
+// count in their own byte order: with Linux on x86 the first byte counts.
+func replaySlot(xid uint32) uint32 { return (xid ^ bits.ReverseBytes32(xid)) % replaySlots }
 
 // end is as in v40Handler.
 func (h *handler40) end(c *compound) {

@@ -2,6 +2,8 @@ package nfs4
 
 import (
 	"context"
+	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"testing"
 
@@ -60,6 +62,34 @@ func TestNumberOfUnansweredRequest(t *testing.T) {
 			b.wait(b.call40(99, ops...)).is(proto.OK) // and again, from the reply cache
 			b.do40(putfh(fh), close40(5, sid)).is(proto.ErrBadSeqid)
 			b.do40(putfh(fh), close40(4, sid)).is(proto.OK)
+		})
+	}
+}
+
+// TestEachOfManyAgain40 takes over from a front-end that has executed many requests, side
+// by side, and answered none. What it had for results is known of each, however the
+// client's machine counts.
+func TestEachOfManyAgain40(t *testing.T) {
+	for name, xid := range map[string]func(i uint32) uint32{
+		"big-endian":    func(i uint32) uint32 { return 0x63f6e9c5 + i },
+		"little-endian": func(i uint32) uint32 { return bits.ReverseBytes32(0xc5e9f663 + i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, port := w.r.dialPort(0)
+			const many = 200
+			do := func(w *wire, i uint32) {
+				w.wait(w.call40(xid(i), append(lookupMain(), mkdirOp(fmt.Sprint("d", i)))...)).is(proto.OK)
+			}
+			for i := range uint32(many) {
+				do(a, i)
+			}
+			a.c.Close()
+			w.takeover()
+			b, _ := w.r.dialPort(port)
+			for i := range uint32(many) {
+				do(b, i)
+			}
 		})
 	}
 }

@@ -319,7 +319,7 @@ func (c *compound) hold(a *openArgs, f vfs.File) (state.Stateid, proto.Status) {
 	}
 	args := state.OpenArgs{
 		Owner: a.owner, File: f, Access: a.access, Deny: a.deny, UID: c.req.Cred().UID, Other: a.other, Recorded: a.recorded,
-		Reclaim: a.claim == proto.ClaimPrevious,
+		Reclaim: a.claim == proto.ClaimPrevious, Repeated: c.replay,
 	}
 	o, st := c.holdAs(&args, a.claim == proto.ClaimPrevious)
 	if st != proto.OK || !o.Fresh {
@@ -387,10 +387,23 @@ func (c *compound) tryHold(a *state.OpenArgs) (o state.Opened, st proto.Status) 
 		}
 	}
 	o, st = m.Open(c.client, a, needed)
-	if st != proto.OK && needed && !m.HasOpen(c.client, a.Owner, a.File) {
-		c.dropState(a.File, record.Other, record.Deny != 0)
+	if st != proto.OK && needed {
+		c.undo(a, record)
 	}
 	return o, st
+}
+
+// undo takes back what was recorded for an OPEN that was refused after that.
+func (c *compound) undo(a *state.OpenArgs, record vfs.State) {
+	had, ok := c.p.state.Undo(c.client, a.Owner, a.File, record)
+	if !ok {
+		c.dropState(a.File, record.Other, record.Deny != 0)
+		return
+	}
+	c.plain()
+	if err := c.fs.PutState(&c.req, a.File, had); err != nil {
+		c.p.log.Warn("an open has more recorded than it was granted, until it is closed", "client", c.client.Owner, "err", err)
+	}
 }
 
 // openDowngrade is OPEN_DOWNGRADE (RFC 8881 §18.18).

@@ -71,6 +71,9 @@ type OpenArgs struct {
 	Reclaim bool
 	// Recorded says that Other, with Access and Deny, has been recorded already.
 	Recorded bool
+	// Repeated says that an earlier front-end may have executed the request: what its
+	// owner denies himself may have come of it.
+	Repeated bool
 }
 
 // opener finds the owner's open of a file, or the key that it shall have. c.mu is held.
@@ -123,7 +126,9 @@ func (m *Manager) PlanOpen(c *Client, a *OpenArgs) (record vfs.State, needed boo
 	} else if len(c.opens)+len(c.locks) >= m.cfg.MaxHoldings {
 		return record, false, proto.ErrDelay
 	}
-	again := was.unknown && was.other == a.Other // this very request was executed
+	// This very request was executed, or may have been: the owner has all of it, so that
+	// nothing is granted that he had not.
+	again := was.unknown && was.other == a.Other || a.Repeated && o != nil && a.Access&^was.access == 0 && a.Deny&^was.deny == 0
 	if (a.Access&was.deny != 0 || a.Deny&was.access != 0) && !again && !a.Reclaim {
 		return record, false, proto.ErrShareDenied // also by the same owner (RFC 8881 §18.16.3)
 	}
@@ -141,6 +146,19 @@ func (m *Manager) PlanOpen(c *Client, a *OpenArgs) (record vfs.State, needed boo
 		covered = o.other == a.Other && covered || o.covers(access, deny)
 	}
 	return record, mustRecord(access, deny) && !covered, proto.OK
+}
+
+// Undo says what is to be recorded again, if anything, after record was for an OPEN
+// that was refused in the end: what the owner has had under that name before.
+func (m *Manager) Undo(c *Client, owner []byte, f vfs.File, record vfs.State) (vfs.State, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, _ := m.opener(c, owner, f)
+	if c.dead || o == nil || o.other != record.Other || o.with == 0 {
+		return record, false
+	}
+	record.Access, record.Deny = uint8(o.with), uint8(o.without)
+	return record, true
 }
 
 // mustRecord says whether an open has to outlive this front-end.

@@ -39,7 +39,8 @@ func (m mode) conflicts(s *Share) bool { return m.deny&s.Access|m.access&s.Deny 
 type shares [Owners]mode
 
 // Shares is the model of share reservations (RFC 8881 §9.7). An owner's own
-// open is in the way of its next one like any other (§18.16.3). Opens for
+// open is in the way of its next one like any other (§18.16.3), unless that asks for
+// nothing new. Opens for
 // reading alone that deny nothing are not in it: a front-end keeps them for itself. One that
 // denied nothing may linger after its close, for its record is deleted later: it
 // keeps out for a while who denies something, and nobody else.
@@ -51,10 +52,14 @@ var Shares = porcupine.Model{
 		mine := &all[s.Owner]
 		switch s.Op {
 		case Open, Peek:
-			may := true
-			for _, m := range all {
-				may = may && !m.conflicts(&s)
+			may, own := true, mine.conflicts(&s)
+			for i, m := range all {
+				may = may && (i == s.Owner || !m.conflicts(&s))
 			}
+			// An owner that has all that it asks for may have it granted again: after a
+			// take-over that can't be told from the OPEN that it has it by, repeated.
+			again := own && may && ok && s.Op == Open && s.Access&^mine.access == 0 && s.Deny&^mine.deny == 0
+			may = may && (!own || again)
 			// Who denies something may meet an open that is closed already.
 			late := s.Op == Open && s.Deny != 0 && !ok
 			if may != ok && !late {

@@ -202,6 +202,10 @@ func TestModelsOfState(t *testing.T) {
 		{"an upgrade that was executed again meets itself", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Read, false), share(2, 3, Peek, 1, Read, 0, false)}, false},
 		{"an upgrade meets what its owner denies", Shares, []porcupine.Operation{share(0, 1, Open, 0, Write, Read, true), share(2, 3, Open, 0, Read, 0, false)}, true},
 
+		{"but maybe not if it has all of it", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Read, true), share(2, 3, Open, 0, Read, Read, true), share(4, 5, Open, 0, Read, Read, false)}, true},
+		{"and not against others", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Read, true), share(2, 3, Open, 1, Read, Read, true)}, false},
+		{"nor for more", Shares, []porcupine.Operation{share(0, 1, Open, 0, Read, Read, true), share(2, 3, Open, 0, Read|Write, Read, true)}, false},
+
 		{"an open that is refused has kept another out meanwhile", Shares, Excused([]porcupine.Operation{
 			share(0, 9, Open, 0, Read, Write, false), share(1, 2, Open, 1, Write, 0, false), share(3, 4, Open, 2, Write, Read, true),
 		}), true},

@@ -42,7 +42,7 @@ const missing = `
 | root squashing, exports | there are none: every client reaches every volume, and its root is root |
 | delegations | each open and close is a request (a small file that was never read: OPEN, READ, CLOSE); files are checked for changes at each open |
 | pNFS | all data goes through the node that is mounted. Spread clients over the nodes |
-| CB_NOTIFY_LOCK with 4.0, or just after a take-over | a process that waits for a lock gets it up to 30 s after it is free |
+| CB_NOTIFY_LOCK with 4.0, or for who waited at a node that died | a process that waits for a lock gets it up to 30 s after it is free |
 | ACLs | ` + "`nfs4_getfacl`" + ` and ` + "`nfs4_setfacl`" + `: operation not supported. Modes hold |
 | security labels | all files of a mount have one SELinux context |
 | quotas, snapshots | none |
@@ -129,9 +129,21 @@ any effect; then it reads the clients' records, takes the address, and answers. 
 5. Copies between volumes that were under way (COPY with CB_OFFLOAD) are in the log, too: they begin anew, and the
    client is told when they have ended.
 6. SEQUENCE says that there is no path for callbacks, and Linux binds its connection to the back channel.
+7. Who waits for a lock is known to one node. Before an address is moved in order, those who wait are told to ask again, and
+   are told by the next node when the lock is free. After a node's death they ask by themselves, Linux every 30 s at the
+   latest: the lock comes so much later, but nobody gets it who must not have it.
+8. NFSv4.0 has no sessions. A request that is repeated is known by the client's address and port and by its RPC number, all
+   of which Linux keeps. The requests of open-owners and lock-owners are numbered; a node that has just taken over
+   takes any number once, and counts from there.
 
 The old node holds back its replies as soon as it is no longer certain that it still serves the address, and drops them
 when it learns that it does not; so a client never hears of an operation from a node whose word does not count.
+
+**Deny modes**, which Linux clients do not use, are never granted against an open that is recorded, whatever happens. They can be
+refused with NFS4ERR_SHARE_DENIED although nothing is in their way any more: while another OPEN of the file is under way that
+is refused in the end; for a tenth of a second after a client of another node has closed the file, if that was open for
+writing and denied nothing, since such records are deleted together; and if that node died within this time, until
+that client opens the file again or ends. To be exact there would cost a commit for each CLOSE.
 
 **A node that stops** (` + "`systemctl stop`" + `, SIGTERM) or whose address is moved lets its requests end, and hands its floating
 addresses over before it goes: the clients' next requests are answered by another node.

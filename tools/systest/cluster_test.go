@@ -305,12 +305,18 @@ func (c *testCluster) wait(limit time.Duration, what string, cond func() error) 
 	}
 }
 
-// showLogs prints the end of each node's log.
+// showLogs prints the end of each node's log, and leaves all of them in the folder
+// that HAWSER_LOGS names.
 func (c *testCluster) showLogs() {
 	for i := range c.nodes {
 		text, err := os.ReadFile(c.path(i+1, "log"))
 		if err != nil {
 			continue
+		}
+		if dir := os.Getenv("HAWSER_LOGS"); dir != "" {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("n%d.log", i+1)), text, 0o600); err != nil {
+				c.t.Error(err)
+			}
 		}
 		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			return strings.Contains(line, "level=DEBUG")

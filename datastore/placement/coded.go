@@ -77,12 +77,57 @@ func (p *Placement) GetCoded(ctx context.Context, g cluster.GroupID, c Coded, of
 			off, int(off)+len(dst), c.Blob, c.Len, c.Code, cluster.EINVAL)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
-	r := &codedGet{
-		p: p, c: &c, key: cluster.BlobKey{Group: g, Blob: c.Blob}, size: c.Code.ShardLen(c.Len), off: off, dst: dst,
-		shards: make([]shardGet, c.Code.Shards()), answers: make(chan shardAnswer, 2*c.Code.Shards()),
-	}
+	r := p.newCodedGet(g, &c, off, dst)
 	defer r.end(cancel)
 	return r.run(ctx)
+}
+
+// Rebuild makes shard i+1 of a coded blob, that of member i, of the shards that
+// other members have, and leaves it in dst, which has room for all of it. It is
+// for making a lost shard again, on whatever store: member i is not asked.
+//
+// Errors: as GetCoded.
+func (p *Placement) Rebuild(ctx context.Context, g cluster.GroupID, c Coded, i int, dst []byte) error {
+	if !c.Code.Valid() || len(c.Members) != c.Code.Shards() || i < 0 || i >= len(c.Members) ||
+		c.Len == 0 || len(dst) != int(c.Code.ShardLen(c.Len)) {
+		return fmt.Errorf("placement: making shard %d of blob %v of %d bytes, code %v, in %d bytes: %w",
+			i+1, c.Blob, c.Len, c.Code, len(dst), cluster.EINVAL)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	r := p.newCodedGet(g, &c, 0, nil)
+	defer r.end(cancel)
+	r.shards[i].skip = true
+	r.askParts(ctx)
+	hedge := p.gets.hedge(p.cfg.Hedge)
+	timer := time.NewTimer(hedge)
+	defer timer.Stop()
+	for r.running > 0 {
+		select {
+		case a := <-r.answers:
+			r.running--
+			r.take(&a)
+			if parts := r.parts(); parts != nil {
+				into := make([][]byte, len(parts))
+				into[i] = dst
+				return erasure.Reconstruct(c.Code, parts, into)
+			}
+			r.askParts(ctx)
+		case <-timer.C:
+			r.late()
+			r.askParts(ctx)
+			timer.Reset(hedge)
+		case <-ctx.Done():
+			return r.interrupted(ctx)
+		}
+	}
+	return r.verdict()
+}
+
+func (p *Placement) newCodedGet(g cluster.GroupID, c *Coded, off uint32, dst []byte) *codedGet {
+	return &codedGet{
+		p: p, c: c, key: cluster.BlobKey{Group: g, Blob: c.Blob}, size: c.Code.ShardLen(c.Len), off: off, dst: dst,
+		shards: make([]shardGet, c.Code.Shards()), answers: make(chan shardAnswer, 2*c.Code.Shards()),
+	}
 }
 
 // A codedGet is one call of GetCoded.
@@ -102,6 +147,7 @@ type codedGet struct {
 // A shardGet is what is known of one shard.
 type shardGet struct {
 	wanted bool      // it has bytes that are asked for, and they are not in dst yet
+	skip   bool      // it is not to be asked for
 	slow   bool      // it was asked for and has not answered in time
 	err    error     // its member does not have it, or can't be reached
 	asked  bool      // the lost range of it was asked for
@@ -126,6 +172,9 @@ func (r *codedGet) within(i int) (lo, hi uint32) {
 // lostRange returns the range of shards from which what is missing is made: all
 // of them, unless what is asked for is within one.
 func (r *codedGet) lostRange() (lo, hi uint32) {
+	if len(r.dst) == 0 {
+		return 0, r.size
+	}
 	first := r.off / r.size
 	if (r.off+uint32(len(r.dst))-1)/r.size == first {
 		return r.within(int(first))
@@ -200,19 +249,28 @@ func (r *codedGet) run(ctx context.Context) error {
 			}
 			r.askParts(ctx)
 		case <-timer.C:
-			for i := range r.shards {
-				if s := &r.shards[i]; s.wanted || s.asked && s.part == nil {
-					s.slow = true
-				}
-			}
+			r.late()
 			lost = true
 			r.askParts(ctx)
 			timer.Reset(hedge)
 		case <-ctx.Done():
-			return &failure{"reading blob " + r.c.Blob.String(), cluster.EAGAIN, errors.Join(append(r.problems(), ctx.Err())...)}
+			return r.interrupted(ctx)
 		}
 	}
 	return nil
+}
+
+// late notes that what has not answered by now is slow.
+func (r *codedGet) late() {
+	for i := range r.shards {
+		if s := &r.shards[i]; s.wanted || s.asked && s.part == nil {
+			s.slow = true
+		}
+	}
+}
+
+func (r *codedGet) interrupted(ctx context.Context) error {
+	return &failure{"reading blob " + r.c.Blob.String(), cluster.EAGAIN, errors.Join(append(r.problems(), ctx.Err())...)}
 }
 
 // take puts an answer where it belongs. It reports whether a shard that was
@@ -280,7 +338,7 @@ func (r *codedGet) askParts(ctx context.Context) {
 			if have >= int(r.c.Code.K) {
 				return
 			}
-			if s.asked || s.err != nil || sure && (s.slow || r.doubtful(r.c.Members[i])) {
+			if s.asked || s.skip || s.err != nil || sure && (s.slow || r.doubtful(r.c.Members[i])) {
 				continue
 			}
 			have++
@@ -291,14 +349,8 @@ func (r *codedGet) askParts(ctx context.Context) {
 
 // decode makes what is missing once the lost range of k shards is there.
 func (r *codedGet) decode() (done bool, err error) {
-	parts, dst := make([][]byte, len(r.shards)), make([][]byte, len(r.shards))
-	have := 0
-	for i := range r.shards {
-		if parts[i] = r.shards[i].part; parts[i] != nil {
-			have++
-		}
-	}
-	if have < int(r.c.Code.K) {
+	parts, dst := r.parts(), make([][]byte, len(r.shards))
+	if parts == nil {
 		return false, nil
 	}
 	begin, end := r.lostRange()
@@ -321,6 +373,22 @@ func (r *codedGet) decode() (done bool, err error) {
 	return true, nil
 }
 
+// parts returns the lost range of all shards of which it is there, by shard, or
+// nil if they are too few.
+func (r *codedGet) parts() [][]byte {
+	parts := make([][]byte, len(r.shards))
+	have := 0
+	for i := range r.shards {
+		if parts[i] = r.shards[i].part; parts[i] != nil {
+			have++
+		}
+	}
+	if have < int(r.c.Code.K) {
+		return nil
+	}
+	return parts
+}
+
 // problems returns the errors of the shards that have one.
 func (r *codedGet) problems() (errs []error) {
 	for i := range r.shards {
@@ -335,6 +403,11 @@ func (r *codedGet) problems() (errs []error) {
 func (r *codedGet) verdict() error {
 	errs := r.problems()
 	missing, bad := 0, 0
+	for i := range r.shards {
+		if r.shards[i].skip { // it is lost: that is why it is made again
+			missing++
+		}
+	}
 	for _, err := range errs {
 		switch {
 		case errors.Is(err, cluster.EINVAL):

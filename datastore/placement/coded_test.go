@@ -210,3 +210,49 @@ func TestPutCoded(t *testing.T) {
 		t.Errorf("no data: %v, released %d times", err, n)
 	}
 }
+
+// TestRebuild: each shard can be made of the others, where as many are lost as
+// the code makes up for, and its member is not asked.
+func TestRebuild(t *testing.T) {
+	for _, n := range []int{1, 5000, 70_000, 300_000} {
+		w := newWorld(t, 6, codedSet(1, code42, 1, 2, 3, 4, 5, 6))
+		b, _ := w.putCoded(t, w.place(), code42, pattern(n))
+		size := code42.ShardLen(uint32(n))
+		for i, id := range b.Members {
+			buf, err := w.Get(bg, "", id, cluster.BlobKey{Group: 1, Blob: b.Blob, Shard: uint8(i + 1)}, 0, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.getErr = map[cluster.StoreID]error{b.Members[(i+2)%6]: cluster.ECORRUPT}
+			g := &gets{world: w, bytes: map[cluster.StoreID]uint32{}}
+			dst := make([]byte, size)
+			if err := New(Config{Map: w, Client: g, Hedge: time.Minute}).Rebuild(bg, 1, b, i, dst); err != nil || !bytes.Equal(dst, buf.Bytes) {
+				t.Errorf("%d bytes, shard %d: wrong, %v", n, i+1, err)
+			}
+			if g.bytes[id] != 0 {
+				t.Errorf("shard %d was read of its own member", i+1)
+			}
+			buf.Release()
+			w.getErr = map[cluster.StoreID]error{}
+		}
+		p := w.place()
+		w.getErr = map[cluster.StoreID]error{1: cluster.ENOBLOB, 2: cluster.ENOBLOB}
+		if err := p.Rebuild(bg, 1, b, 5, make([]byte, size)); !errors.Is(err, cluster.ENOBLOB) {
+			t.Errorf("two others are missing, too: %v", err)
+		}
+		w.getErr = map[cluster.StoreID]error{}
+		w.hang[1] = true
+		w.hedge = 20 * time.Millisecond
+		if err := w.place().Rebuild(bg, 1, b, 5, make([]byte, size)); err != nil {
+			t.Errorf("one hangs: %v", err)
+		}
+		for _, i := range []int{-1, 6} {
+			if err := p.Rebuild(bg, 1, b, i, make([]byte, size)); !errors.Is(err, cluster.EINVAL) {
+				t.Errorf("shard %d: %v", i+1, err)
+			}
+		}
+		if err := p.Rebuild(bg, 1, b, 0, make([]byte, size-1)); !errors.Is(err, cluster.EINVAL) {
+			t.Errorf("no room: %v", err)
+		}
+	}
+}

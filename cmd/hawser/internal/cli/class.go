@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 )
 
@@ -70,6 +71,15 @@ func parseClass(path string, words []string) (admin.Class, error) {
 				return class, fmt.Errorf("copies is %q: it must be 1, 2 or 3", value)
 			}
 			class.Copies = uint8(n)
+		case key == "ec":
+			code, err := cluster.ParseCode(value)
+			if err != nil {
+				return class, err
+			}
+			if code.IsZero() {
+				continue // as it is
+			}
+			return class, fmt.Errorf("ec=%v: this version keeps copies only: lost shards would not be made again by it; use copies=1|2|3", code)
 		default:
 			return class, fmt.Errorf("%q is not a part of a class: use consistency or copies", key)
 		}

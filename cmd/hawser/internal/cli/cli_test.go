@@ -140,6 +140,9 @@ func TestParseClass(t *testing.T) {
 		{words: "copies=two", err: "1, 2 or 3"},
 		{words: "consistency=loose", err: "strict or relaxed"},
 		{words: "colour=red", err: "consistency or copies"},
+		{words: "copies=2 ec=none", want: "{/p  2}"},
+		{words: "ec=4", err: "like 4+2"},
+		{words: "ec=4+2", err: "keeps copies only"},
 	} {
 		got, err := parseClass("/p", strings.Fields(x.words))
 		switch {

@@ -34,6 +34,9 @@ func (w *World) rest() {
 	})
 	w.until("the writers are fenced", func() bool { return fenced })
 	w.until("what nothing refers to is collected", w.collectedAll)
+	if w.cfg.Damage {
+		w.until("all copies are whole", w.healedAll)
+	}
 	w.until("all is applied", w.level)
 	w.rules.everyCopy(0)
 	w.verify()

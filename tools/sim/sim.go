@@ -17,20 +17,23 @@ type Break uint32
 
 // The rules that can be switched off outside of the state machine.
 const (
-	BreakCopies    Break = 1 << iota // a commit does not wait for all members
-	BreakSync                        // a store answers before a copy is durable
-	BreakNewID                       // a blob id is used again
-	BreakSequence                    // a command whose outcome is unknown is sent under a new number
-	BreakAck                         // a write is acknowledged before its commit
-	BreakFence                       // a writer that is taken for fenced is not
-	BreakVerifier                    // the verifier does not tell of lost data
-	BreakCollect                     // orphans are deleted though their writer may still commit them
-	BreakLogCut                      // the log is cut beyond what is flushed
-	BreakReadIndex                   // strict reads take the local state as it is
-	BreakWhole                       // a write is committed in parts
-	BreakFinish                      // blobs are said to be final before the outcome is known
-	BreakChoose                      // blobs are put to sets that are not writable
-	BreakOrigin                      // a request that is repeated elsewhere is another one
+	BreakCopies      Break = 1 << iota // a commit does not wait for all members
+	BreakSync                          // a store answers before a copy is durable
+	BreakNewID                         // a blob id is used again
+	BreakSequence                      // a command whose outcome is unknown is sent under a new number
+	BreakAck                           // a write is acknowledged before its commit
+	BreakFence                         // a writer that is taken for fenced is not
+	BreakVerifier                      // the verifier does not tell of lost data
+	BreakCollect                       // orphans are deleted though their writer may still commit them
+	BreakLogCut                        // the log is cut beyond what is flushed
+	BreakReadIndex                     // strict reads take the local state as it is
+	BreakWhole                         // a write is committed in parts
+	BreakFinish                        // blobs are said to be final before the outcome is known
+	BreakChoose                        // blobs are put to sets that are not writable
+	BreakOrigin                        // a request that is repeated elsewhere is another one
+	BreakScrub                         // copies that are damaged or missing are not made whole
+	BreakScrubVerify                   // what a scrub fetches is not held against its checksums
+	BreakScrubOrder                    // a scrub deletes a damaged copy before there is another
 )
 
 // Config says what is simulated.
@@ -40,7 +43,9 @@ type Config struct {
 	Segments bool   // the stores are real ones (datastore/segment)
 	// TakeOver has clients besides that are taken over from front-end to front-end.
 	TakeOver bool
-	Break    Break
+	// Damage has copies that are damaged or go away by themselves, and scrubs.
+	Damage bool
+	Break  Break
 	// Outcomes leaves out the checks that a rule is kept, for those of what
 	// comes of it: that shows what the rule is for.
 	Outcomes bool
@@ -56,6 +61,7 @@ type Counts struct {
 	commits, writes, flushes, reads, hedged, abandoned, moves            uint64
 	collected, orphans, losses                                           uint64
 	moved, repeats                                                       uint64 // with TakeOver
+	hurts, healed                                                        uint64 // with Damage
 }
 
 // String returns the counts as a line of text.
@@ -63,10 +69,10 @@ func (c Counts) String() string {
 	return fmt.Sprintf("%d steps, %v simulated, %d entries: %d crashes, %d cuts, %d leaders lost, %d snapshots installed, "+
 		"%d proposals repeated (%d duplicates, %d fenced, %d to be put again), %d commits, %d writes, %d flushes, %d reads, "+
 		"%d hedged, %d ids given up, %d members moved, %d garbage and %d orphans collected, %d stores lost, "+
-		"%d requests repeated elsewhere, %d executed before",
+		"%d requests repeated elsewhere, %d executed before, %d copies hurt, %d healed",
 		c.Steps, c.Time.Round(time.Millisecond), c.Entries, c.crashes, c.cuts, c.leaders, c.installs,
 		c.retries, c.duplicates, c.fenced, c.again, c.commits, c.writes, c.flushes, c.reads,
-		c.hedged, c.abandoned, c.moves, c.collected, c.orphans, c.losses, c.moved, c.repeats)
+		c.hedged, c.abandoned, c.moves, c.collected, c.orphans, c.losses, c.moved, c.repeats, c.hurts, c.healed)
 }
 
 // A World is one run.
@@ -105,7 +111,7 @@ type Failure struct {
 
 // Error implements error.
 func (f *Failure) Error() string {
-	return fmt.Sprintf("seed %d (break %#x, segments %v, take-over %v), step %d, %v: %s", f.Config.Seed, f.Config.Break, f.Config.Segments, f.Config.TakeOver, f.Step, f.Time, f.Text)
+	return fmt.Sprintf("seed %d (break %#x, segments %v, take-over %v, damage %v), step %d, %v: %s", f.Config.Seed, f.Config.Break, f.Config.Segments, f.Config.TakeOver, f.Config.Damage, f.Step, f.Time, f.Text)
 }
 
 // Run simulates one world to its end, where everything is at rest. The error is
@@ -168,6 +174,9 @@ func (w *World) build() {
 		} else {
 			s.disk = newModelDisk(w)
 		}
+		if w.cfg.Damage {
+			s.disk = newHurtDisk(s.disk)
+		}
 		s.n.stores = append(s.n.stores, s)
 		w.stores = append(w.stores, s)
 	}
@@ -211,12 +220,18 @@ func (w *World) build() {
 		}
 	}
 	w.spawn(w.outside, w.nemesis)
+	if w.cfg.Damage {
+		w.spawn(w.outside, w.hurts)
+	}
 }
 
 // boot starts a node's processes, on what is on its disks.
 func (n *node) boot() {
 	n.fe = newFrontEnd(n)
 	n.keep()
+	if n.w.cfg.Damage {
+		n.scrub()
+	}
 }
 
 // crash is the end of a node, in the middle of everything.
@@ -343,4 +358,6 @@ func (c *Counts) add(d *Counts) {
 	}
 	c.moved += d.moved
 	c.repeats += d.repeats
+	c.hurts += d.hurts
+	c.healed += d.healed
 }

@@ -62,7 +62,7 @@ func (c *compound) getattrOp() proto.Status {
 	if st != proto.OK {
 		return st
 	}
-	c.encodeAttrs(asked, &s)
+	c.encodeAttrs(c.withhold(asked, &s), &s)
 	return proto.OK
 }
 

@@ -72,6 +72,7 @@ type compound struct {
 
 	keepBody bool // the operation's result has a body although it failed
 	fenced   bool // an operation was refused since another front-end serves the identity
+	fresh    bool // a file was opened: its attributes are not withheld
 	learned  bool // the operation has brought in what its stateid may stand for
 
 	// origin names the request for the file system; replay: an earlier front-end

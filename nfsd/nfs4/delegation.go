@@ -16,6 +16,7 @@ import (
 // delegate answers what OPEN says of delegations (RFC 8881 §18.16.3). attr is what
 // the client is shown of the file.
 func (c *compound) delegate(a *openArgs, f vfs.File, attr *vfs.Attr) {
+	c.fresh = true
 	if c.p.cfg.Delegate == nil || c.minor == 0 {
 		c.noDelegation(a.wants, proto.WNDNotSuppFtype)
 		return
@@ -83,7 +84,7 @@ func (c *compound) offer(f vfs.File, attr *vfs.Attr) (*state.Delegation, uint32)
 		return nil, proto.WNDResource
 	}
 	other := m.NewOther(c.client, state.KindDelegation, proto.ShareAccessRead, nil, f, c.newSalt())
-	d, why := m.Offer(c.client, f, c.req.Cred().UID, other, c.p.cfg.Now())
+	d, why := m.Offer(c.client, f, attr, c.req.Cred().UID, other, c.p.cfg.Now())
 	if d != nil && (!c.quiet(f, attr.Change) || !m.Grant(d)) {
 		m.Withdraw(d)
 		d, why = nil, proto.WNDContention
@@ -110,6 +111,23 @@ func (c *compound) quiet(f vfs.File, change uint64) bool {
 	// Not as this request has agreed to see it, but as it is.
 	now, err := c.fs.Getattr(vfs.NewRequest(c.call.Context(), *c.req.Cred()), f)
 	return err == nil && now.Change == change
+}
+
+// withhold leaves out of what is asked of s what the client must not see yet, since it has,
+// or may believe to have, the file delegated. What it opens, it has not.
+func (c *compound) withhold(asked bitmap, s *subject) bitmap {
+	if c.client == nil || s.attr == nil || s.ftype != cluster.TypeRegular {
+		return asked
+	}
+	if c.p.state.Delegated() {
+		if a := c.p.state.Shown(c.client, s.file); a != nil {
+			s.attr = a
+		}
+	}
+	if !c.fresh && c.client.Hides(c.p.cfg.Now) {
+		return asked.without(attrSet(proto.AttrChange))
+	}
+	return asked
 }
 
 // noDelegation appends that there is none, and why, to a client that has said

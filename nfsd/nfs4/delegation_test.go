@@ -585,6 +585,18 @@ func TestDelegationTakeover(t *testing.T) {
 			t.Fatalf("%v, want %v", rep.status, want)
 		}
 	}
+	// While it finds out which, it is not told that files have changed.
+	asked := func() bitmap {
+		t.Helper()
+		rep := s.wait(s.start(putfh(fhs[0]), getattr(proto.AttrChange, proto.AttrSize)))
+		rep.ok(proto.OpSequence).FixedOpaque(16 + 5*4)
+		rep.ok(proto.OpPutfh)
+		got, _ := decodeBitmap(rep.ok(proto.OpGetattr))
+		return got
+	}
+	if got := asked(); got != attrSet(proto.AttrSize) {
+		t.Errorf("shown %v", got)
+	}
 	is(proto.ErrDelegRevoked, putfh(fhs[0]), readOp(f, 0, 10))
 	is(proto.OK, freeOp(f))
 	// g was being returned.
@@ -595,4 +607,74 @@ func TestDelegationTakeover(t *testing.T) {
 		t.Fatalf("flags %#x, for ever", fl)
 	}
 	s.mustDelegate(root, "f", fhs[0])
+	w.r.advance(6 * time.Second)
+	if got := asked(); got != attrSet(proto.AttrChange, proto.AttrSize) {
+		t.Errorf("shown %v for ever", got)
+	}
+}
+
+// A holder is not shown what others have changed before it has returned the delegation:
+// Linux would take it for its own doing, and keep the data that it has cached.
+func TestDelegationHidesChanges(t *testing.T) {
+	r, s, cb, root, fh := delegRig(t, nil)
+	elsewhere := newRig(t, func(c *Config) {
+		delegates(c)
+		c.FS, c.Identity, c.Epoch, c.ServerOwner = r.p.fs, 2, 1, "other"
+	})
+	change := func(s *sess) uint64 {
+		t.Helper()
+		st, d := s.one(fh, proto.OpGetattr, getattr(proto.AttrChange))
+		if st != proto.OK {
+			t.Fatal(st)
+		}
+		decodeBitmap(d)
+		d.Uint32()
+		return d.Uint64()
+	}
+	listed := func() uint64 {
+		t.Helper()
+		st, d := s.one(root, proto.OpReaddir, func(e *xdr.Encoder) {
+			e.Uint32(uint32(proto.OpReaddir))
+			e.Uint64(0)
+			e.Uint64(0)
+			e.Uint32(4096)
+			e.Uint32(4096)
+			encodeBitmap(e, attrSet(proto.AttrChange))
+		})
+		if st != proto.OK {
+			t.Fatal(st)
+		}
+		d.Uint64()
+		if !d.Bool() {
+			t.Fatal("no entry")
+		}
+		d.Uint64()
+		if name := d.String(10); name != "f" {
+			t.Fatal(name)
+		}
+		decodeBitmap(d)
+		d.Uint32()
+		return d.Uint64()
+	}
+	before := change(s)
+	sid := s.mustDelegate(root, "f", fh)
+	b := elsewhere.newSession("b")
+	b.do(putfh(fh), writeOp(state.Anonymous, 0, proto.FileSync, []byte("x"))).is(proto.OK)
+	until(t, "told", func() bool { return cb.recalled(sid) })
+	if now, list := change(s), listed(); now != before || list != before {
+		t.Errorf("the holder is shown %d and %d, not %d", now, list, before)
+	}
+	after := change(b)
+	s.do(putfh(fh), delegreturnOp(sid)).is(proto.OK)
+	if now, list := change(s), listed(); now != after || list != after || after == before {
+		t.Errorf("when it has returned it, it is shown %d and %d, not %d", now, list, after)
+	}
+	// What it changes itself it sees.
+	r.advance(time.Minute)
+	s.do().is(proto.OK)
+	s.mustDelegate(root, "f", fh)
+	s.do(putfh(fh), setMode(0o600)).is(proto.OK)
+	if now := change(s); now == after {
+		t.Error("its own change is hidden")
+	}
 }

@@ -82,7 +82,7 @@ func (c *compound) entryAttrs(asked bitmap, d *vfs.Dirent, fsids *fsidCache) pro
 			return status(err)
 		}
 	}
-	c.encodeAttrs(asked, &s)
+	c.encodeAttrs(c.withhold(asked, &s), &s)
 	return proto.OK
 }
 

@@ -39,6 +39,7 @@ type Client struct {
 	// lost: an earlier front-end may have granted delegations. They have ended with it,
 	// which the client has yet to hear: nobody could tell it of changes meanwhile.
 	lost               atomic.Bool
+	hidden             atomic.Int64 // cluster.Time until which it is looking for them; 0: it is not
 	revoked            atomic.Int32 // delegations that the client has to free
 	delegatingRecorded atomic.Bool  // that it may have delegations has been recorded
 	told               told         // that they are lost; under mu

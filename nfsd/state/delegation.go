@@ -21,7 +21,9 @@ type Delegation struct {
 	client *Client
 	file   vfs.File
 	uid    uint32        // who opened the file
+	attr   vfs.Attr      // what the client was shown of it
 	phase  phase         // under client.mu
+	own    bool          // the client itself has changed the file; under client.mu
 	ended  chan struct{} // closed when it is in nobody's way any more
 
 	// Under recalls.mu, if it is being recalled.
@@ -154,11 +156,11 @@ func (t *delegations) contend(f vfs.File, now cluster.Time) {
 // Delegated reports whether any file is delegated.
 func (m *Manager) Delegated() bool { return m.delegations.n.Load() > 0 }
 
-// Offer begins to delegate f to c, for reading. From then on the delegation is found
+// Offer begins to delegate f to c, for reading; attr is what c is shown of it. From then on the delegation is found
 // by Recall; the caller then looks whether anything speaks against it that is not
 // known here, and calls Grant, or Withdraw. Without a delegation, why is the
 // why_no_delegation4: proto.WNDContention or WNDResource.
-func (m *Manager) Offer(c *Client, f vfs.File, uid uint32, other vfs.StateID, now cluster.Time) (d *Delegation, why uint32) {
+func (m *Manager) Offer(c *Client, f vfs.File, attr *vfs.Attr, uid uint32, other vfs.StateID, now cluster.Time) (d *Delegation, why uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -167,7 +169,7 @@ func (m *Manager) Offer(c *Client, f vfs.File, uid uint32, other vfs.StateID, no
 	case !m.shares.quiet(f):
 		return nil, proto.WNDContention
 	}
-	d = &Delegation{other: other, client: c, file: f, uid: uid, ended: make(chan struct{})}
+	d = &Delegation{other: other, client: c, file: f, attr: *attr, uid: uid, ended: make(chan struct{})}
 	if !m.delegations.enter(d, now) {
 		return nil, proto.WNDContention
 	}
@@ -199,6 +201,24 @@ func (m *Manager) Grant(d *Delegation) bool {
 	}
 	d.phase = granted
 	return true
+}
+
+// Shown returns what c is to be shown of f while f is delegated to it, also if it has
+// been changed: nil if that is how it is. A Linux client that holds a delegation takes new
+// attributes for its own doing, and would go on to believe the data that it has cached.
+func (m *Manager) Shown(c *Client, f vfs.File) *vfs.Attr {
+	for _, d := range m.delegations.of(f) {
+		if d.client != c {
+			continue
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if d.own || d.phase != granted && d.phase != recalled {
+			return nil
+		}
+		return &d.attr
+	}
+	return nil
 }
 
 // Withdraw ends an offer.

@@ -17,7 +17,7 @@ func delegating() *Manager {
 // delegate grants c a delegation of f, or says why not.
 func delegate(m *Manager, c *Client, f vfs.File, now cluster.Time) (*Delegation, uint32) {
 	other := m.NewOther(c, KindDelegation, proto.ShareAccessRead, nil, f, []byte{byte(salt.Add(1))})
-	d, why := m.Offer(c, f, 7, other, now)
+	d, why := m.Offer(c, f, &vfs.Attr{Change: 1}, 7, other, now)
 	if d == nil || m.Grant(d) {
 		return d, why
 	}
@@ -222,11 +222,36 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// While a file is delegated to a client, that is shown what it was granted on, whatever others
+// change; its own changes it is shown.
+func TestShown(t *testing.T) {
+	m := delegating()
+	a, _ := confirm(t, m, 0, "a")
+	b, _ := confirm(t, m, 0, "b")
+	shown := func(when string, c *Client, want bool) {
+		t.Helper()
+		if s := m.Shown(c, theFile); (s != nil) != want || want && s.Change != 1 {
+			t.Errorf("%s: %s is shown %+v", when, c.Owner, s)
+		}
+	}
+	shown("before", a, false)
+	d, _ := delegate(m, a, theFile, 0)
+	shown("granted", a, true)
+	shown("granted", b, false)
+	m.Recall(theFile, b, 0)
+	shown("recalled", a, true)
+	m.Return(a, d.Stateid(), theFile)
+	shown("returned", a, false)
+	delegate(m, a, theFile, 100*second)
+	m.Recall(theFile, a, 100*second)
+	shown("changed by itself", a, false)
+}
+
 // What changes while a delegation is being offered withdraws it.
 func TestRecallOffer(t *testing.T) {
 	m := delegating()
 	a, _ := confirm(t, m, 0, "a")
-	d, _ := m.Offer(a, theFile, 7, m.NewOther(a, KindDelegation, 1, nil, theFile, nil), 0)
+	d, _ := m.Offer(a, theFile, &vfs.Attr{}, 7, m.NewOther(a, KindDelegation, 1, nil, theFile, nil), 0)
 	fresh, ended := m.Recall(theFile, nil, 0)
 	if fresh || ended == nil {
 		t.Fatal("the client is not to be told of what it does not have; whoever changes the file waits until it certainly does not")
@@ -399,7 +424,18 @@ func TestDelegationsLost(t *testing.T) {
 	if d, _ := delegate(m, a, theFile, 0); d != nil {
 		t.Error("a gets one before it knows what became of the others")
 	}
+	clock := cluster.Time(second)
+	now := func() cluster.Time { return clock }
+	if !a.Hides(now) {
+		t.Error("a is shown what has changed before it knows")
+	}
 	told(0, 8, second, false)
+	if !a.Hides(now) {
+		t.Error("a is shown what has changed while it is finding out")
+	}
+	if clock += hideFor; a.Hides(now) || a.Hides(nil) {
+		t.Error("a is not shown what has changed")
+	}
 	if d, _ := delegate(m, a, theFile, 0); d == nil {
 		t.Error("a gets none any more")
 	}

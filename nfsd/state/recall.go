@@ -38,16 +38,18 @@ func (r *recalls) leave(d *Delegation) {
 }
 
 // Recall has the delegations of f recalled that others than the client except have: f
-// is to be changed, or was. fresh: there is something that Recalls returns now. ended,
+// is to be changed, or was, by except. fresh: there is something that Recalls returns now. ended,
 // unless it is nil, is closed when one of them is in nobody's way any more; then there
 // may be others.
 func (m *Manager) Recall(f vfs.File, except *Client, now cluster.Time) (fresh bool, ended <-chan struct{}) {
 	for _, d := range m.delegations.of(f) {
 		c := d.client
+		c.mu.Lock()
 		if c == except {
+			d.own = true
+			c.mu.Unlock()
 			continue
 		}
-		c.mu.Lock()
 		if c.delegations[d.other] == d && d.phase != revoked {
 			if d.phase != recalled {
 				// An offer is not made, and the client need not be told.
@@ -178,7 +180,30 @@ func (m *Manager) Revoked(s *Session, slot, seq uint32, now cluster.Time) uint32
 	case t.session == s && t.slot == slot && t.seq != seq, // it has had the reply
 		now-t.at > m.cfg.Lease:
 		c.lost.Store(false)
+		c.hidden.Store(int64(now + hideFor))
 		return 0
 	}
 	return proto.Seq4StatusRecallableStateRevoked
+}
+
+// hideFor is how long a client is given to find out which delegations have ended, in
+// nanoseconds, when it has heard that some have.
+const hideFor = cluster.Time(5e9)
+
+// Hides reports whether c may believe that it has delegations which have ended with an
+// earlier front-end: then it is not told that files have changed, as by Shown. now is
+// called if need be.
+func (c *Client) Hides(now func() cluster.Time) bool {
+	if c.lost.Load() {
+		return true
+	}
+	until := c.hidden.Load()
+	if until == 0 {
+		return false
+	}
+	if now() < cluster.Time(until) {
+		return true
+	}
+	c.hidden.Store(0)
+	return false
 }

@@ -26,7 +26,7 @@ func (p *Placement) PutCoded(ctx context.Context, g cluster.GroupID, code cluste
 	sets := p.cfg.Map.CodedSets(g, code)
 	if !p.writable(sets) { // known without encoding anything
 		release()
-		return Placed{}, nil, fmt.Errorf("placement: none of the group's %d replica sets of code %v can be written: %w", len(sets), code, cluster.ENOSPC)
+		return Placed{}, nil, fmt.Errorf("placement: none of the group's %d replica sets of code %v can be written: %w", len(sets), code, p.why(sets))
 	}
 	w := p.newPut(g, alloc, data, n, release)
 	defer w.drop()

@@ -203,7 +203,7 @@ func TestPutCoded(t *testing.T) {
 	w.down[2] = true
 	n := 0
 	_, ids, err := w.place().PutCoded(bg, 1, code42, w.alloc, [][]byte{pattern(70_000)}, func() { n++ })
-	if !errors.Is(err, cluster.ENOSPC) || n != 1 || len(ids) != 0 {
+	if !errors.Is(err, cluster.EAGAIN) || n != 1 || len(ids) != 0 {
 		t.Errorf("no set to write to: %v, released %d times, %v", err, n, ids)
 	}
 	if _, _, err := w.place().PutCoded(bg, 1, code42, w.alloc, nil, func() { n++ }); !errors.Is(err, cluster.EINVAL) || n != 2 {

@@ -10,7 +10,7 @@ var remarks = map[proto.Op]string{
 	proto.OpCommit:           "of the whole file, whatever the range",
 	proto.OpCopy:             "within the server. Within a volume it shares the data, whatever the range; between volumes it copies: after its answer, if it is 8 MiB or more, the client has a back channel and does not ask for a synchronous copy; else up to 32 MiB, and the client asks for the rest",
 	proto.OpCreateSession:    "each session goes on at whichever node serves the address next; no SESSION4_PERSIST, which is not needed for that",
-	proto.OpDelegreturn:      "BAD_STATEID: there are no delegations",
+	proto.OpDelegreturn:      "4.0: BAD_STATEID, there are no delegations",
 	proto.OpExchangeID:       "always answered with SP4_NONE; one server owner for each floating address (or node without), one scope for the cluster",
 	proto.OpLink:             "within a volume",
 	proto.OpListxattrs:       "names of the user namespace",

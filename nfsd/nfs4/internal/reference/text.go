@@ -40,7 +40,7 @@ const missing = `
 | NFSv3 | the mount fails. Without ` + "`vers=`" + `, Linux finds 4.2 by itself |
 | Kerberos, TLS | mounts with ` + "`sec=krb5`" + ` or ` + "`xprtsec=tls`" + ` fail; others are not delayed by the client's asking for it |
 | root squashing, exports | there are none: every client reaches every volume, and its root is root |
-| delegations | each open and close is a request (a small file that was never read: OPEN, READ, CLOSE); files are checked for changes at each open |
+| delegations to write, of directories, in strict directories, with 4.0 | each open and close is a request (a small file that was never read: OPEN, READ, CLOSE); files are checked for changes at each open. So it is everywhere unless they are switched on: see below |
 | pNFS | all data goes through the node that is mounted. Spread clients over the nodes |
 | CB_NOTIFY_LOCK with 4.0, or for who waited at a node that died | a process that waits for a lock gets it up to 30 s after it is free |
 | ACLs | ` + "`nfs4_getfacl`" + ` and ` + "`nfs4_setfacl`" + `: operation not supported. Modes hold |

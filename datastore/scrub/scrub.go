@@ -48,7 +48,8 @@ type Map interface {
 	Wanted(store cluster.StoreID, g cluster.GroupID, after cluster.BlobKey, n int) []Want
 	// Sync waits until this node has all of a group that was committed before.
 	Sync(ctx context.Context, g cluster.GroupID) error
-	// Want returns what the store should have under a key, if anything.
+	// Want returns what the store should have under a key, if anything. A key
+	// without a shard stands for whichever the store has.
 	Want(store cluster.StoreID, key cluster.BlobKey) (Want, bool)
 }
 
@@ -202,7 +203,7 @@ func (s *Scrubber) Check(ctx context.Context, keys []cluster.BlobKey) (Result, e
 				continue
 			}
 		}
-		if err := s.look(ctx, &r, key, &w); err != nil {
+		if err := s.look(ctx, &r, w.Key, &w); err != nil {
 			return r, err
 		}
 	}

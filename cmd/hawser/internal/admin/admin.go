@@ -82,6 +82,9 @@ type CheckSummary struct {
 	// Unused counts copies of blobs that no file uses. They are no problem: the
 	// leader of the volume's group deletes them in time.
 	Unused uint64 `json:"unused"`
+	// Misplaced counts copies on stores that the blob has moved away from. They
+	// are no problem either, and go in time.
+	Misplaced uint64 `json:"misplaced,omitempty"`
 	// Skipped are the stores that could not be looked at.
 	Skipped []cluster.StoreID `json:"skipped,omitempty"`
 }

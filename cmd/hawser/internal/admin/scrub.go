@@ -92,7 +92,9 @@ type FileBlob struct {
 	CRC    uint32               `json:"crc32c"`
 	Refs   uint32               `json:"refs"`
 	Set    cluster.ReplicaSetID `json:"replica_set"`
-	State  string               `json:"state"` // of the replica set
+	State  string               `json:"state"`          // of the replica set
+	Code   string               `json:"code,omitempty"` // its copies are shards of this erasure code
+	Need   int                  `json:"need"`           // how many of the copies make up the blob
 	Copies []FileCopy           `json:"copies"`
 }
 

@@ -82,6 +82,9 @@ func writeSummary(w io.Writer, s admin.CheckSummary) {
 	if s.Unused > 0 {
 		fmt.Fprintf(w, "%d copies are of blobs that no file uses; the cluster frees them in time\n", s.Unused)
 	}
+	if s.Misplaced > 0 {
+		fmt.Fprintf(w, "%d copies are on stores that their blobs have moved away from; the cluster deletes them in time\n", s.Misplaced)
+	}
 	if len(s.Skipped) > 0 {
 		fmt.Fprintf(w, "NOT LOOKED AT, since they can't be reached: stores %s\n", strings.Trim(fmt.Sprint(s.Skipped), "[]"))
 	}

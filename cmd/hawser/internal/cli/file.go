@@ -70,6 +70,9 @@ func writeFile(w io.Writer, f admin.File) {
 				fmt.Fprint(t, "\t\t\t\t\t")
 			}
 			health := c.Health
+			if b.Code != "" {
+				health = fmt.Sprintf("shard %d of %s, %s", c.Shard, b.Code, health)
+			}
 			if c.Why != "" {
 				health += ": " + c.Why
 			}

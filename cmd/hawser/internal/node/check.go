@@ -31,6 +31,8 @@ type checker struct {
 
 // copies is how a checker reaches the stores.
 type copies interface {
+	// all returns the stores of the cluster, as far as they can be looked at.
+	all() []cluster.StoreID
 	// reachable says whether the store can be looked at.
 	reachable(cluster.StoreID) bool
 	// lost says whether an error means that the store can't be looked at any more.
@@ -94,6 +96,9 @@ func (c *checker) volume(ctx context.Context, v checked) error {
 	c.sum.Blobs += result.Blobs
 	c.mu.Unlock()
 	sets := map[cluster.StoreID][]volume.ReplicaSet{}
+	for _, id := range c.stores.all() {
+		sets[id] = nil // one that should have nothing may have something
+	}
 	for _, s := range v.at.ReplicaSets() {
 		for _, m := range s.Members {
 			sets[m] = append(sets[m], s)
@@ -155,7 +160,7 @@ func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets
 	var unexpected []cluster.BlobID
 	var failed error
 	judge := func() {
-		failed = errors.Join(failed, c.judge(v, unexpected))
+		failed = errors.Join(failed, c.judge(v, id, unexpected))
 		unexpected = unexpected[:0]
 	}
 	pass := func(b cluster.BlobID) {
@@ -172,7 +177,7 @@ func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets
 		if err != nil {
 			return err
 		}
-		b, ok := v.at.Blob(blob)
+		want, ok := wantOf(v.at, v.id, id, blob)
 		if !ok {
 			continue // volume.Check has reported it
 		}
@@ -181,7 +186,7 @@ func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets
 		c.mu.Unlock()
 		complain := func(format string, args ...any) {
 			if now, err := v.fresh(); err == nil {
-				if now, still := now.Blob(blob); !still || now.Set != b.Set {
+				if now, still := wantOf(now, v.id, id, blob); !still || now.Set != want.Set {
 					return // freed or moved meanwhile
 				}
 			}
@@ -190,11 +195,13 @@ func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets
 		switch {
 		case !there:
 			complain("has no copy")
-		case info.Len != b.Len || info.CRC != b.CRC:
-			complain("has a copy of %d bytes with checksum %08x, and the volume says %d bytes with %08x", info.Len, info.CRC, b.Len, b.CRC)
+		case info.Key.Shard != want.Key.Shard:
+			complain("has shard %d, and the volume says shard %d", info.Key.Shard, want.Key.Shard)
+		case info.Len != want.Len || !want.Coded && info.CRC != want.CRC:
+			complain("has a copy of %d bytes with checksum %08x, and the volume says %d bytes with %08x", info.Len, info.CRC, want.Len, want.CRC)
 		case c.req.Data:
 			readers.Go(func() error {
-				err := c.stores.read(readCtx, id, info.Key, b.Len)
+				err := c.stores.read(readCtx, id, info.Key, want.Len)
 				switch {
 				case err == nil:
 				case readCtx.Err() != nil || c.stores.lost(err):
@@ -212,8 +219,9 @@ func (c *checker) store(ctx context.Context, v checked, id cluster.StoreID, sets
 }
 
 // judge counts the copies that a store has and the volume's state at rest does
-// not ask for, unless they were made since.
-func (c *checker) judge(v checked, blobs []cluster.BlobID) error {
+// not ask for, unless they were made since: those that no file uses, and those of
+// blobs that are elsewhere now.
+func (c *checker) judge(v checked, id cluster.StoreID, blobs []cluster.BlobID) error {
 	if len(blobs) == 0 {
 		return nil
 	}
@@ -221,15 +229,20 @@ func (c *checker) judge(v checked, blobs []cluster.BlobID) error {
 	if err != nil {
 		return err
 	}
-	n := uint64(0)
+	var unused, misplaced uint64
 	for _, b := range blobs {
 		if now.Deletable(b) {
-			n++
+			unused++
+		} else if _, used := now.StoredBlob(b); used {
+			if _, wanted := wantOf(now, v.id, id, b); !wanted {
+				misplaced++
+			}
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sum.Unused += n
+	c.sum.Unused += unused
+	c.sum.Misplaced += misplaced
 	return nil
 }
 
@@ -259,6 +272,10 @@ func (b *backend) Check(ctx context.Context, req admin.CheckRequest, report func
 
 // liveStores are the stores of all nodes, asked over the network.
 type liveStores struct{ n *Node }
+
+func (s liveStores) all() []cluster.StoreID {
+	return slices.DeleteFunc(s.n.data.All(), func(id cluster.StoreID) bool { return !s.reachable(id) })
+}
 
 func (s liveStores) reachable(id cluster.StoreID) bool {
 	_, up := s.n.member.Addr(id)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
+	"github.com/hawserfs/hawser/datastore/checksum"
+	"github.com/hawserfs/hawser/datastore/erasure"
 	"github.com/hawserfs/hawser/datastore/segment"
 )
 
@@ -267,10 +269,14 @@ func (x *exporter) read(id cluster.BlobID) (segment.Blocks, error) {
 	if !ok {
 		return segment.Blocks{}, errors.New("has no record in the volume")
 	}
-	if b.Kind != volume.Copies {
+	switch b.Kind {
+	case volume.Copies:
+	case volume.Coded:
+		return x.decode(b)
+	default:
 		return segment.Blocks{}, fmt.Errorf("is of kind %d, which this program can't export", b.Kind)
 	}
-	key := cluster.BlobKey{Group: x.group, Blob: id}
+	key := cluster.BlobKey{Group: x.group, Blob: b.Stored}
 	why := errors.New("is on none of the disks")
 	for _, s := range x.stores {
 		if !s.Has(key) {
@@ -288,6 +294,50 @@ func (x *exporter) read(id cluster.BlobID) (segment.Blocks, error) {
 		}
 	}
 	return segment.Blocks{}, why
+}
+
+// decode makes a coded blob of the shards that the disks have.
+func (x *exporter) decode(b volume.Blob) (segment.Blocks, error) {
+	set, ok := x.view.ReplicaSet(b.Set)
+	if !ok || !set.Code.Valid() {
+		return segment.Blocks{}, fmt.Errorf("is on replica set %d, which is not there", b.Set)
+	}
+	size := int(set.Code.ShardLen(b.Len))
+	shards, made := make([][]byte, set.Code.Shards()), make([][]byte, set.Code.Shards())
+	have := 0
+	for i := range shards {
+		for _, s := range x.stores {
+			r, err := s.Read(cluster.BlobKey{Group: x.group, Blob: b.Stored, Shard: uint8(i + 1)})
+			if err == nil && len(r.Data) == size {
+				defer r.Release()
+				shards[i] = r.Data
+				have++
+				break
+			}
+			r.Release()
+		}
+		if shards[i] == nil && i < int(set.Code.K) {
+			made[i] = make([]byte, size)
+		}
+	}
+	if have < int(set.Code.K) {
+		return segment.Blocks{}, fmt.Errorf("has %d shards on the disks, and %d are needed", have, set.Code.K)
+	}
+	if err := erasure.Reconstruct(set.Code, shards, made); err != nil {
+		return segment.Blocks{}, err
+	}
+	data := make([]byte, 0, int(set.Code.K)*size)
+	for i := range int(set.Code.K) {
+		if shards[i] == nil {
+			shards[i] = made[i]
+		}
+		data = append(data, shards[i]...)
+	}
+	data = data[:b.Len]
+	if checksum.Sum(data) != b.CRC {
+		return segment.Blocks{}, errors.New("has another content than the volume says, made of its shards")
+	}
+	return segment.NewBlocks(0, b.Len, data, nil, nil), nil
 }
 
 // attributes sets owner, mode, extended attributes and times, in this order.

@@ -57,7 +57,10 @@ func (b *backend) File(ctx context.Context, path string, verify bool) (admin.Fil
 		set, _ := view.ReplicaSet(blob.Set)
 		fb := admin.FileBlob{
 			Blob: id.String(), Len: blob.Len, CRC: blob.CRC, Refs: blob.Refs, Set: blob.Set, State: setState(set.State),
-			Copies: make([]admin.FileCopy, len(set.Members)),
+			Copies: make([]admin.FileCopy, len(set.Members)), Need: 1,
+		}
+		if blob.Kind == volume.Coded {
+			fb.Code, fb.Need = set.Code.String(), int(set.Code.K)
 		}
 		f.Blobs = append(f.Blobs, fb)
 		for i, m := range set.Members {
@@ -66,7 +69,7 @@ func (b *backend) File(ctx context.Context, path string, verify bool) (admin.Fil
 			if s, ok := r.Store(m); ok {
 				c.Node = s.Node
 			}
-			want, ok := wantOf(view, v.Info.ID, m, id)
+			want, ok := wantOf(view, v.Info.ID, m, blob.Stored)
 			if !ok {
 				c.Health = "other"
 				continue
@@ -80,7 +83,7 @@ func (b *backend) File(ctx context.Context, path string, verify bool) (admin.Fil
 	}
 	_ = asks.Wait() // its functions return none
 	for i := range f.Blobs {
-		there := 0
+		need, there := f.Blobs[i].Need, 0
 		for _, c := range f.Blobs[i].Copies {
 			if c.There {
 				there++
@@ -89,7 +92,7 @@ func (b *backend) File(ctx context.Context, path string, verify bool) (admin.Fil
 		switch {
 		case there == len(f.Blobs[i].Copies):
 			f.Health.Whole++
-		case there > 0:
+		case there >= need:
 			f.Health.Degraded++
 		default:
 			f.Health.Lost++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,6 +143,8 @@ func (o *offline) copyState(from, to string, core func() fsm.Core) (*fsm.Machine
 	}
 	return m, nil
 }
+
+func (o *offline) all() []cluster.StoreID { return slices.Collect(maps.Keys(o.stores)) }
 
 func (o *offline) reachable(id cluster.StoreID) bool { return o.stores[id] != nil }
 

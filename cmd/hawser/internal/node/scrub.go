@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
 	"github.com/hawserfs/hawser/datastore/bufpool"
 	"github.com/hawserfs/hawser/datastore/checksum"
+	"github.com/hawserfs/hawser/datastore/erasure"
 	"github.com/hawserfs/hawser/datastore/placement"
 	"github.com/hawserfs/hawser/datastore/scrub"
 	"github.com/hawserfs/hawser/datastore/segment"
@@ -188,7 +190,7 @@ func (m scrubMap) Want(id cluster.StoreID, key cluster.BlobKey) (scrub.Want, boo
 		return scrub.Want{}, false
 	}
 	w, ok := wantOf(v.View(), v.Info.ID, id, key.Blob)
-	return w, ok && w.Key == key
+	return w, ok && (w.Key == key || key.Shard == 0)
 }
 
 // Wanted implements scrub.Map.
@@ -221,18 +223,26 @@ func (m scrubMap) Wanted(id cluster.StoreID, g cluster.GroupID, after cluster.Bl
 	return wants
 }
 
-// wantOf returns what a store should have of a blob.
-func wantOf(view volume.View, g cluster.GroupID, id cluster.StoreID, b cluster.BlobID) (scrub.Want, bool) {
-	blob, ok := view.Blob(b)
-	if !ok || blob.Kind != volume.Copies {
+// wantOf returns what a store should have of the blob that stores know by an id.
+func wantOf(view volume.View, g cluster.GroupID, id cluster.StoreID, stored cluster.BlobID) (scrub.Want, bool) {
+	blob, ok := view.StoredBlob(stored)
+	if !ok {
 		return scrub.Want{}, false
 	}
 	set, ok := view.ReplicaSet(blob.Set)
-	if !ok || !slices.Contains(set.Members, id) {
+	i := slices.Index(set.Members, id)
+	if !ok || i < 0 {
 		return scrub.Want{}, false
 	}
 	w := scrub.Want{
-		Key: cluster.BlobKey{Group: g, Blob: b}, Set: set.ID, Epoch: set.Epoch, Len: blob.Len, CRC: blob.CRC, Members: set.Members,
+		Key: cluster.BlobKey{Group: g, Blob: stored}, Set: set.ID, Epoch: set.Epoch, Len: blob.Len, CRC: blob.CRC, Members: set.Members,
+	}
+	switch blob.Kind {
+	case volume.Copies:
+	case volume.Coded:
+		w.Coded, w.Key.Shard, w.Len, w.CRC = true, uint8(i+1), set.Code.ShardLen(blob.Len), 0
+	default:
+		return scrub.Want{}, false // of a later version
 	}
 	return w, true
 }
@@ -246,6 +256,9 @@ const fetchTimeout = 20 * time.Second
 // Fetch implements scrub.Source: from the other members, and where none has it,
 // from any store that does, such as one that was a member before.
 func (s scrubSource) Fetch(ctx context.Context, self cluster.StoreID, w scrub.Want) (scrub.Fetched, error) {
+	if w.Coded {
+		return s.shard(ctx, w)
+	}
 	ids := w.Others(self)
 	for _, id := range s.n.data.All() {
 		if id != self && !slices.Contains(ids, id) {
@@ -294,4 +307,43 @@ func (s scrubSource) from(ctx context.Context, id cluster.StoreID, w scrub.Want)
 		memory.Release()
 		buf.Release()
 	}}, nil
+}
+
+// shard makes a shard anew: from the whole blob, which is read from the other
+// shards and held against its record.
+func (s scrubSource) shard(ctx context.Context, w scrub.Want) (scrub.Fetched, error) {
+	v, err := s.n.member.Volume(w.Key.Group)
+	if err != nil {
+		return scrub.Fetched{}, err
+	}
+	blob, ok := v.View().StoredBlob(w.Key.Blob)
+	set, there := v.View().ReplicaSet(w.Set)
+	if i := int(w.Key.Shard) - 1; !ok || !there || blob.Set != w.Set || i < 0 || i >= set.Code.Shards() {
+		return scrub.Fetched{}, fmt.Errorf("it has moved meanwhile: %w", cluster.EAGAIN)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	whole := bufpool.Get(int(blob.Len))
+	defer whole.Release()
+	err = s.n.data.placement.GetCoded(ctx, w.Key.Group, placement.Coded{Blob: w.Key.Blob, Code: set.Code, Members: set.Members, Len: blob.Len}, 0, whole.B)
+	if err != nil {
+		return scrub.Fetched{}, err
+	}
+	return shardOf(set.Code, whole.B, blob.CRC, w.Key.Shard)
+}
+
+// shardOf returns a shard of a whole blob, which must have the crc32c that its
+// record says.
+func shardOf(code cluster.Code, whole []byte, crc uint32, shard uint8) (scrub.Fetched, error) {
+	sums := checksum.Sums(nil).Append(whole)
+	if sums.Whole(len(whole)) != crc {
+		return scrub.Fetched{}, fmt.Errorf("what the other shards make up is another content: %w", cluster.ECORRUPT)
+	}
+	coded, err := erasure.Encode(code, [][]byte{whole}, sums)
+	if err != nil {
+		return scrub.Fetched{}, err
+	}
+	defer coded.Release()
+	x := coded.Shards[shard-1]
+	return scrub.Fetched{Data: bytes.Join(x.Data, nil), Sums: slices.Clone(x.Sums)}, nil
 }

@@ -263,7 +263,7 @@ func (w *pathScrub) file(ino cluster.Ino) {
 		}
 		set, _ := w.view.ReplicaSet(blob.Set)
 		for _, id := range set.Members {
-			want, ok := wantOf(w.view, w.g, id, b)
+			want, ok := wantOf(w.view, w.g, id, blob.Stored)
 			if !ok {
 				continue
 			}

@@ -23,7 +23,7 @@ func main() {
 
 // reference returns the whole document.
 func reference() string {
-	return intro + operations() + attributes() + missing + delegations + mounting + restarts
+	return intro + operations() + attributes() + missing + mounting + restarts + delegations
 }
 
 var minors = []uint32{0, 1, 2}

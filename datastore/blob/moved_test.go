@@ -47,6 +47,11 @@ func TestDeleteMoved(t *testing.T) {
 				t.Fatalf("pull %d: %+v %v", i, r, err)
 			}
 		}
+		late := *q
+		late.Meta.Epoch--
+		if r, err := c.Pull(bg, addr, 1, &late); err != nil || r.Copied {
+			t.Errorf("local %v: a late pull put the copy anew: %+v %v", local, r, err)
+		}
 		if n, err := c.DeleteMoved(bg, addr, 1, 4, append(listed, segment.Info{Key: key(9)})); err != nil || n != 1 {
 			t.Errorf("local %v: %d deleted, %v", local, n, err)
 		}

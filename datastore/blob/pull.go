@@ -38,8 +38,10 @@ type PullRequest struct {
 	// checksum, as the store's index has them, is left alone, and one of
 	// another content is ECONFLICT.
 	Verify bool
-	// Renew fetches also a copy that is there and was put with another Meta, and
-	// puts it anew: what DeleteMoved was told of the old one does not hurt it.
+	// Renew fetches also a copy that is there and was put at an earlier epoch, and
+	// puts it anew: what DeleteMoved was told of the old one does not hurt it. One
+	// of this epoch or a later one stays: this request is late, and the store may
+	// be a member by now.
 	Renew bool
 }
 
@@ -122,9 +124,14 @@ func (s *Server) pull(ctx context.Context, st Store, q *PullRequest) (PullResult
 		// Get has verified it, so that is memory's doing, or the map's.
 		return PullResult{}, fmt.Errorf("blob: %v is not what its volume says: %w", q.Key.Blob, cluster.ECORRUPT)
 	}
-	s.moved.RLock()
-	defer s.moved.RUnlock()
 	if replace {
+		s.moved.Lock()
+		defer s.moved.Unlock()
+		// Another pull may have put it anew meanwhile, and be counted on already.
+		there, again, err := present(ctx, st, q)
+		if err != nil || there && !again {
+			return PullResult{Usage: st.Usage()}, err
+		}
 		// Only now: what replaces it is in our hands, and another store has it.
 		if err := st.Delete(ctx, []cluster.BlobKey{q.Key}); err != nil {
 			return PullResult{}, err
@@ -150,7 +157,7 @@ func present(ctx context.Context, st Store, q *PullRequest) (there, replace bool
 			return true, false, fmt.Errorf("blob: %v is stored with another content: %w", q.Key.Blob, cluster.ECONFLICT)
 		}
 		return true, true, nil
-	case q.Renew && info.Meta != q.Meta:
+	case q.Renew && (info.Meta.Set != q.Meta.Set || info.Meta.Epoch < q.Meta.Epoch):
 		return true, true, nil
 	case !q.Verify:
 		return true, false, nil

@@ -31,7 +31,7 @@ type Server struct {
 	mu     sync.Mutex // of changes to stores
 	stores atomic.Pointer[map[cluster.StoreID]Store]
 	pulls  atomic.Pointer[puller] // nil: none
-	moved  sync.RWMutex           // DeleteMoved looks and deletes while no pull replaces a copy
+	moved  sync.Mutex             // of looking at a copy and deleting or replacing it
 }
 
 // NewServer returns a server without stores.

@@ -21,6 +21,7 @@ type Config struct {
 	Raft   Raft   `conf:"raft" desc:"how the node takes part in agreement"`
 	Store  Store  `conf:"store" desc:"the segment stores, one on each disk"`
 	Repair Repair `conf:"repair" desc:"making copies anew, and moving them"`
+	Pack   Pack   `conf:"pack" desc:"putting the bytes of small files together"`
 	Scrub  Scrub  `conf:"scrub" desc:"verifying what is on the disks"`
 	Cache  Cache  `conf:"cache" desc:"memory that the node spends on caches"`
 	NFS    NFS    `conf:"nfs" desc:"the NFS front-end"`
@@ -160,6 +161,7 @@ func Default() Config {
 		},
 		Store:  Store{SegmentSize: 256 << 20, Reserve: 1 << 30, FreeDelay: time.Minute},
 		Repair: defaultRepair(),
+		Pack:   defaultPack(),
 		Scrub:  defaultScrub(),
 		Cache:  Cache{Data: 512 << 20, Metadata: 256 << 20, Dirty: 256 << 20},
 		NFS: NFS{

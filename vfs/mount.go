@@ -29,6 +29,7 @@ type mount struct {
 	touches touchSet
 	reaper  reaper
 	streams streamTable
+	near    neighbours
 
 	drops   dropQueue
 	woken   wakeSet

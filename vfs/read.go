@@ -201,7 +201,7 @@ func (m *mount) fetch(ctx context.Context, rd *reading, segs []segment, off, end
 		spans[i].first = len(rd.parts)
 		if s.blob != 0 {
 			rd.parts = m.sys.cache.Acquire(rd.parts, blobcache.Key{Group: m.ID, Blob: s.blob}, s.blobLen, s.blobOff, s.n,
-				wide || s.blobLen <= wideBlob, m.loader(s), start)
+				wide || s.blobLen <= wideBlob || m.near.read(m.ID, s.blob, s.blobOff, s.n), m.loader(s), start)
 		}
 		spans[i].end = len(rd.parts)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/member"
+	"github.com/hawserfs/hawser/datastore/pack"
 )
 
 // A Status is what a node says of itself and of the cluster.
@@ -15,6 +16,13 @@ type Status struct {
 	Version string        `json:"version"`
 	Serving []string      `json:"serving"` // addresses on which NFS clients are served
 	Cluster member.Status `json:"cluster"`
+	Packing []Packing     `json:"packing,omitempty"` // of volumes that this node packs, or has packed
+}
+
+// Packing is what a node has packed of a volume since it was started.
+type Packing struct {
+	Volume string `json:"volume"`
+	pack.Counters
 }
 
 // AddressRequest adds, moves or removes a floating address.

@@ -80,6 +80,13 @@ func writeStatus(w io.Writer, st admin.Status) {
 		fmt.Fprintf(t, "%s\t%s, copies=%d\t%d\t%s\t%d healthy, %d degraded, %d lost, %d with fewer members than copies%s\t\t\n",
 			v.Name, v.Consistency, v.Copies, v.Files, humanize.IBytes(v.Bytes), v.Sets.Healthy, v.Sets.Degraded, v.Sets.Lost, v.Sets.Reduced, moving)
 	}
+	if len(st.Packing) > 0 {
+		fmt.Fprintln(t, "\nPACKING\tBLOBS\tPACKED\tCOMPACTED\tJOINED\tFILES WAITING\tERRORS")
+		for _, p := range st.Packing {
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%d\t%d\n", p.Volume, p.Blobs, humanize.IBytes(p.Packed), humanize.IBytes(p.Compacted),
+				humanize.IBytes(p.Joined), p.Waiting, p.Errors)
+		}
+	}
 	if slices.ContainsFunc(c.Identities, func(i member.IdentityStatus) bool { return i.Address != "" }) {
 		fmt.Fprintln(t)
 		tabulate(t, c.Identities)

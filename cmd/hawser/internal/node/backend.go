@@ -19,6 +19,7 @@ func (b *backend) Status() admin.Status {
 	s := admin.Status{Version: b.n.version, Serving: []string{}, Cluster: b.n.member.Status()}
 	s.Cluster.Problems = append(s.Cluster.Problems, b.n.faults.list()...)
 	s.Cluster.Problems = append(s.Cluster.Problems, b.n.scrubs.problems()...)
+	s.Packing = b.n.packers.status()
 	b.n.mu.Lock()
 	defer b.n.mu.Unlock()
 	if b.n.front != nil {

@@ -40,6 +40,7 @@ type Node struct {
 	member  *member.Node
 	data    *dataPath
 	scrubs  *scrubs
+	packers *packers
 	repairs *repairs
 	admin   *admin.Server
 
@@ -91,12 +92,14 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	n.disks.server.Pulls(n.data.client, blob.PullLimits{Concurrent: 8, Rate: int64(c.Repair.Rate)})
 	n.peer.Handle(peer.ServiceScrub, n.scrubs.handle)
 	n.wg.Go(func() { n.scrubs.run(n.ctx) })
+	n.packers = &packers{n: n, of: map[cluster.VolumeID]*packer{}}
 	n.member.OnVolume(func(v *member.Volume) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if !n.closing {
 			n.wg.Go(func() { n.data.collect(n.ctx, v, c.Store.FreeDelay) })
 			n.repairs.start(v)
+			n.wg.Go(func() { n.packers.run(v) })
 		}
 	})
 	n.wg.Go(n.run)

@@ -91,6 +91,13 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.err }
 
+// Carry carries out a move by itself, one blob after the other, as a Runner does.
+// others are stores that may have copies of the set's blobs beside its members.
+func Carry(ctx context.Context, v Volume, s Stores, others func(Set) []cluster.StoreID, x Move) error {
+	m := mover{volume: v, stores: s, others: others, pulls: 1}
+	return m.move(ctx, x, &Progress{})
+}
+
 // move carries a move out, from wherever an earlier one was left. ECONFLICT says
 // that somebody else has changed the set meanwhile.
 func (m *mover) move(ctx context.Context, x Move, p *Progress) error {

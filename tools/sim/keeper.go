@@ -42,7 +42,11 @@ func (n *node) keep() {
 	every(100*time.Millisecond, time.Second, n.fe.releaseUnlinked)
 	every(100*time.Millisecond, time.Second, leads(n.fe.reap))
 	every(200*time.Millisecond, 600*time.Millisecond, leads(n.fencer))
-	every(50*time.Millisecond, 800*time.Millisecond, leads(n.fe.keepSets))
+	if w.cfg.Repair {
+		every(20*time.Millisecond, 300*time.Millisecond, leads(n.repairer))
+	} else {
+		every(50*time.Millisecond, 800*time.Millisecond, leads(n.fe.keepSets))
+	}
 
 	c := collect.New(collect.Config{
 		Group: theGroup, Volume: collected{n}, Stores: reached{n}, Delay: garbageDelay, Batch: 16,

@@ -37,6 +37,12 @@ func (w *World) rest() {
 	if w.cfg.Damage {
 		w.until("all copies are whole", w.healedAll)
 	}
+	if w.cfg.Repair {
+		for _, s := range w.stores {
+			s.draining = false
+		}
+		w.until("every set is whole", w.whole)
+	}
 	w.until("all is applied", w.level)
 	w.rules.everyCopy(0)
 	w.verify()

@@ -34,6 +34,10 @@ const (
 	BreakScrub                         // copies that are damaged or missing are not made whole
 	BreakScrubVerify                   // what a scrub fetches is not held against its checksums
 	BreakScrubOrder                    // a scrub deletes a damaged copy before there is another
+	BreakFill                          // a new member is said to have what it has not
+	BreakMoved                         // copies are deleted though they were put anew since they were listed
+	BreakLate                          // a late pull puts a copy anew that was put at a later epoch
+	BreakTwice                         // a pull replaces what another one has put meanwhile
 )
 
 // Config says what is simulated.
@@ -43,6 +47,9 @@ type Config struct {
 	Segments bool   // the stores are real ones (datastore/segment)
 	// TakeOver has clients besides that are taken over from front-end to front-end.
 	TakeOver bool
+	// Repair has the sets kept by datastore/repair: members that are away for long
+	// are exchanged and come back, and stores are emptied.
+	Repair bool
 	// Damage has copies that are damaged or go away by themselves, and scrubs.
 	Damage bool
 	Break  Break
@@ -61,6 +68,7 @@ type Counts struct {
 	commits, writes, flushes, reads, hedged, abandoned, moves            uint64
 	collected, orphans, losses                                           uint64
 	moved, repeats                                                       uint64 // with TakeOver
+	pulled, given                                                        uint64 // with Repair: copies made, and given up
 	hurts, healed                                                        uint64 // with Damage
 }
 
@@ -220,6 +228,9 @@ func (w *World) build() {
 		}
 	}
 	w.spawn(w.outside, w.nemesis)
+	if w.cfg.Repair {
+		w.spawn(w.outside, w.drainer)
+	}
 	if w.cfg.Damage {
 		w.spawn(w.outside, w.hurts)
 	}
@@ -358,6 +369,8 @@ func (c *Counts) add(d *Counts) {
 	}
 	c.moved += d.moved
 	c.repeats += d.repeats
+	c.pulled += d.pulled
+	c.given += d.given
 	c.hurts += d.hurts
 	c.healed += d.healed
 }

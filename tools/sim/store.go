@@ -20,13 +20,15 @@ func keyOf(b cluster.BlobID) cluster.BlobKey { return cluster.BlobKey{Group: the
 
 // A store is a disk's: a model of datastore/segment, or that itself.
 type store struct {
-	w     *World
-	n     *node
-	id    cluster.StoreID
-	lost  bool // for good
-	disk  disk
-	syncs bool
-	acks  []func() // of what is synced next
+	w    *World
+	n    *node
+	id   cluster.StoreID
+	lost bool // for good
+	// draining says that it is to be emptied.
+	draining bool
+	disk     disk
+	syncs    bool
+	acks     []func() // of what is synced next
 }
 
 // A disk keeps copies. What is put or deleted is durable after sync.

@@ -181,7 +181,7 @@ func (x scrubbed) Replace(_ context.Context, key cluster.BlobKey, meta segment.M
 func (x scrubbed) Groups() []cluster.GroupID { return []cluster.GroupID{theGroup} }
 
 // Sync implements scrub.Map.
-func (x scrubbed) Sync(context.Context, cluster.GroupID) error { return collected{x.n}.Sync(nil) }
+func (x scrubbed) Sync(ctx context.Context, _ cluster.GroupID) error { return collected{x.n}.Sync(ctx) }
 
 // Want implements scrub.Map.
 func (x scrubbed) Want(_ cluster.StoreID, key cluster.BlobKey) (scrub.Want, bool) {

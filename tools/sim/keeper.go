@@ -42,6 +42,9 @@ func (n *node) keep() {
 	every(100*time.Millisecond, time.Second, n.fe.releaseUnlinked)
 	every(100*time.Millisecond, time.Second, leads(n.fe.reap))
 	every(200*time.Millisecond, 600*time.Millisecond, leads(n.fencer))
+	if w.cfg.Pack {
+		every(50*time.Millisecond, 600*time.Millisecond, leads(n.packer()))
+	}
 	if w.cfg.Repair {
 		every(20*time.Millisecond, 300*time.Millisecond, leads(n.repairer))
 	} else {

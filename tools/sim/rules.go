@@ -194,6 +194,8 @@ func (r *rules) effect(at *replica, e *logEntry, w *writerBook, body []byte, err
 	switch c := e.body.(type) {
 	case volume.CommitExtents:
 		r.commit(e, &c, w)
+	case volume.Relocate:
+		r.relocate(e, &c, w, body)
 	case volume.Punch:
 		r.write(c.Ino, e.Index, func(f *fileBook) { r.fill(f, c.Off, min(c.Off+c.Len, uint64(len(f.cells)))) })
 	case volume.SetAttr:
@@ -239,31 +241,7 @@ func (r *rules) commit(e *logEntry, c *volume.CommitExtents, w *writerBook) {
 	r.done[op] = e.Index
 	r.w.count.commits++
 	for i := range c.Blobs {
-		n := &c.Blobs[i]
-		b := r.blobs[n.ID]
-		switch {
-		case n.ID.Writer() != e.env.Writer:
-			r.missf("entry %d commits blob %v of another writer", e.Index, n.ID)
-		case n.ID.Counter() < w.low:
-			r.missf("entry %d commits blob %v, which was final below %d", e.Index, n.ID, w.low)
-		case b == nil:
-			r.w.failf("entry %d commits blob %v, which is nowhere", e.Index, n.ID)
-		case b.committed:
-			r.missf("entry %d commits blob %v a second time", e.Index, n.ID)
-		case len(b.data) != int(n.Len) || checksum.Sum(b.data) != n.CRC:
-			r.missf("entry %d commits blob %v with another length or checksum", e.Index, n.ID)
-		}
-		b.committed, b.set = true, n.Set
-		set := r.sets[n.Set]
-		if set.Epoch != n.Epoch || set.State != volume.Writable {
-			r.missf("entry %d commits blob %v of epoch %d to set %d of epoch %d, state %d", e.Index, n.ID, n.Epoch, n.Set, set.Epoch, set.State)
-		}
-		for _, m := range set.Members {
-			if s := r.w.store(m); !s.lost && !s.disk.durable(n.ID) {
-				r.missf("entry %d commits blob %v, which is not durable on store %d of set %d", e.Index, n.ID, m, n.Set)
-			}
-		}
-		r.order = append(r.order, n.ID)
+		r.commitBlob(e, &c.Blobs[i], w)
 	}
 	r.write(c.Ino, e.Index, func(f *fileBook) {
 		for i := range c.Extents {
@@ -281,6 +259,34 @@ func (r *rules) commit(e *logEntry, c *volume.CommitExtents, w *writerBook) {
 			}
 		}
 	})
+}
+
+// commitBlob: a blob becomes visible once, of its writer, and where it is durable.
+func (r *rules) commitBlob(e *logEntry, n *volume.NewBlob, w *writerBook) {
+	b := r.blobs[n.ID]
+	switch {
+	case n.ID.Writer() != e.env.Writer:
+		r.missf("entry %d commits blob %v of another writer", e.Index, n.ID)
+	case n.ID.Counter() < w.low:
+		r.missf("entry %d commits blob %v, which was final below %d", e.Index, n.ID, w.low)
+	case b == nil:
+		r.w.failf("entry %d commits blob %v, which is nowhere", e.Index, n.ID)
+	case b.committed:
+		r.missf("entry %d commits blob %v a second time", e.Index, n.ID)
+	case len(b.data) != int(n.Len) || checksum.Sum(b.data) != n.CRC:
+		r.missf("entry %d commits blob %v with another length or checksum", e.Index, n.ID)
+	}
+	b.committed, b.set = true, n.Set
+	set := r.sets[n.Set]
+	if set.Epoch != n.Epoch || set.State != volume.Writable {
+		r.missf("entry %d commits blob %v of epoch %d to set %d of epoch %d, state %d", e.Index, n.ID, n.Epoch, n.Set, set.Epoch, set.State)
+	}
+	for _, m := range set.Members {
+		if s := r.w.store(m); !s.lost && !s.disk.durable(n.ID) {
+			r.missf("entry %d commits blob %v, which is not durable on store %d of set %d", e.Index, n.ID, m, n.Set)
+		}
+	}
+	r.order = append(r.order, n.ID)
 }
 
 func (r *rules) clone(e *logEntry, c *volume.Clone) {

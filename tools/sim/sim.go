@@ -52,7 +52,9 @@ type Config struct {
 	Repair bool
 	// Damage has copies that are damaged or go away by themselves, and scrubs.
 	Damage bool
-	Break  Break
+	// Pack has bytes of files put together while they are written.
+	Pack  bool
+	Break Break
 	// Outcomes leaves out the checks that a rule is kept, for those of what
 	// comes of it: that shows what the rule is for.
 	Outcomes bool
@@ -68,6 +70,7 @@ type Counts struct {
 	commits, writes, flushes, reads, hedged, abandoned, moves            uint64
 	collected, orphans, losses                                           uint64
 	moved, repeats                                                       uint64 // with TakeOver
+	relocated, leftOut                                                   uint64 // with Pack: moves, and those of what had changed
 	pulled, given                                                        uint64 // with Repair: copies made, and given up
 	hurts, healed                                                        uint64 // with Damage
 }
@@ -369,6 +372,8 @@ func (c *Counts) add(d *Counts) {
 	}
 	c.moved += d.moved
 	c.repeats += d.repeats
+	c.relocated += d.relocated
+	c.leftOut += d.leftOut
 	c.pulled += d.pulled
 	c.given += d.given
 	c.hurts += d.hurts

@@ -65,7 +65,7 @@ func run(m *testing.M) int {
 const nodeConfig = `
 node: {name: n%[1]d, data: %[2]s/data, disks: [%[2]s/disk]}
 listen: {peer: "%[3]s:7420", nfs: ["%[3]s:2049"], admin: %[2]s/admin.sock}
-raft: {snapshot_threshold: 4096, trailing_logs: 2048}
+raft: {snapshot_threshold: 1024, trailing_logs: 512}
 store: {segment_size: 64MiB, reserve: 64MiB, free_delay: 5s}
 cache: {data: 128MiB, metadata: 64MiB, dirty: 64MiB}
 nfs: {lease: 15s}

@@ -20,12 +20,10 @@ func TestPack(t *testing.T) {
 	const files = 600
 	a.run(3*time.Minute, fmt.Sprintf(`
 		mkdir /mnt/nfs/main/small; cd /mnt/nfs/main/small
-		i=0; while [ $i -lt %[1]d ]; do
-			{ echo "file $i"; head -c 4080 /dev/urandom; } >$i; i=$((i+1))
-		done
+		head -c $((%[1]d * 4090)) /dev/urandom | split -d -a 4 -b 4090 - f
 		for round in 1 2 3; do # while they are packed
-			i=$round; while [ $i -lt %[1]d ]; do
-				echo "file $i, written in round $round" | dd of=$i conv=notrunc bs=64 seek=$round 2>/dev/null; i=$((i+37))
+			for file in f*$round$round; do
+				echo "$file, written in round $round" | dd of=$file conv=notrunc bs=64 seek=$round 2>/dev/null
 			done
 			sleep 1
 		done

@@ -229,8 +229,15 @@ func (p *planner) move(needs []need) {
 	}
 }
 
+// wait notes that a set can't be changed now. Meanwhile it is written to: it may be
+// the only one whose members are all up.
 func (p *planner) wait(n need, why string) {
 	p.plan.Waits = append(p.plan.Waits, Wait{n.set.ID, n.reason, n.from, why})
+	if why != "" && n.set.State == ReadOnly && n.reason != Lost && n.reason != Drain {
+		put := *n.set
+		put.State = Writable
+		p.plan.Put = append(p.plan.Put, put)
+	}
 }
 
 // whyNot says why there is no new member for a set.
@@ -269,7 +276,11 @@ func (p *planner) makeSets() {
 			}
 			continue
 		}
-		there[k] = append(there[k], chosenSet{slices.Sorted(slices.Values(s.Members)), s.Copies})
+		// One of two that is being widened is none that can be written to while the
+		// third is down: there has to be another one.
+		if len(s.Members) == p.width(s.Copies) || s.State == Writable && !p.busy[s.ID] {
+			there[k] = append(there[k], chosenSet{slices.Sorted(slices.Values(s.Members)), s.Copies})
+		}
 		if !s.Used && s.State == ReadOnly && !p.busy[s.ID] {
 			put := *s
 			put.State = Writable
@@ -328,8 +339,8 @@ func (p *planner) fits(s *Set) bool {
 	return distinct(members, domain(p.disks, len(members)))
 }
 
-// Needed reports whether a move under way still has its reason: what it goes by
-// is the set with the members that it has now.
+// Needed reports whether a move under way still has its reason, and a member to
+// move to: what it goes by is the set with the members that it has now.
 func Needed(in *Input, m *Move) bool {
 	i := slices.IndexFunc(in.Sets, func(s Set) bool { return s.ID == m.Set.ID })
 	if i < 0 || !slices.Equal(in.Sets[i].Members, m.Set.Members) {
@@ -337,7 +348,7 @@ func Needed(in *Input, m *Move) bool {
 	}
 	p := newPlanner(&Input{Stores: in.Stores})
 	to := p.stores[m.To]
-	if to == nil || !to.takes() {
+	if to == nil || !to.takes() || !to.Up {
 		return false
 	}
 	from := p.stores[m.From]

@@ -88,18 +88,24 @@ func (n *Node) judgeNodes(r registry.View) {
 
 // updateRecords takes over what nodes say of themselves: a new address, a new disk.
 func (n *Node) updateRecords(r registry.View) {
-	n.watchMu.Lock()
-	var beats []heartbeat
-	for _, w := range n.watcher.nodes {
-		if w.seen {
-			beats = append(beats, w.beat)
-		}
-	}
-	n.watchMu.Unlock()
 	stores := map[string]registry.Store{}
 	for _, s := range r.Stores() {
 		stores[hex.EncodeToString(s.UUID[:])] = s
 	}
+	n.watchMu.Lock()
+	var beats []heartbeat
+	there := map[string]bool{} // stores that are where they are known to be
+	now := time.Now()
+	for id, w := range n.watcher.nodes {
+		if !w.seen {
+			continue
+		}
+		beats = append(beats, w.beat)
+		for _, s := range w.beat.Stores {
+			there[s.UUID] = there[s.UUID] || stores[s.UUID].Node == id && n.watcher.up(now, id)
+		}
+	}
+	n.watchMu.Unlock()
 	for _, b := range beats {
 		node, ok := r.Node(b.Node)
 		record, err := nodeRecord(b)
@@ -120,6 +126,8 @@ func (n *Node) updateRecords(r registry.View) {
 			case !ok:
 				n.step("a new store", func(ctx context.Context) error { return n.putStore(ctx, b.Node, s) })
 			case known.State == registry.StoreRemoved:
+			case known.Node != b.Node && there[s.UUID]:
+				// A copy of its folder, which its node does not serve.
 			case known.Node != b.Node && !s.Failed:
 				n.log.Info("a store is on another node now", "store", uint32(known.ID), "was on", known.Node, "is on", b.Node)
 				n.step("a store that moved", func(ctx context.Context) error { return n.putStore(ctx, b.Node, s) })

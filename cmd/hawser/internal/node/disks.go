@@ -58,8 +58,9 @@ func (d *disks) reports() []member.StoreReport {
 }
 
 // follow serves each store under its number as soon as the cluster has given
-// it one, and marks it as the cluster's.
-func (d *disks) follow(ctx context.Context, m *member.Node, f *faults) {
+// it one, and marks it as the cluster's. A store that another node has, too, is a
+// copied folder, and is not served.
+func (d *disks) follow(ctx context.Context, self cluster.NodeID, m *member.Node, f *faults) {
 	for served := 0; served < len(d.stores); pause(ctx, 50*time.Millisecond) {
 		if ctx.Err() != nil {
 			return
@@ -78,6 +79,11 @@ func (d *disks) follow(ctx context.Context, m *member.Node, f *faults) {
 				continue
 			}
 			part := fmt.Sprintf("store %d of this node is not served", record.ID)
+			if record.Node != self {
+				// It becomes this node's in a moment, if it was moved here.
+				f.set(part, fmt.Sprintf("node %s has it: if the disk's folder was copied from there, give this node an empty one", record.Node))
+				continue
+			}
 			if err := s.SetClusterID(c.ID()); err != nil {
 				if f.set(part, err.Error()+": give this node an empty folder") {
 					d.log.Error("a disk is not served: give this node an empty folder", "store", uint32(record.ID), "err", err)

@@ -177,7 +177,7 @@ func roles(names []string) (r registry.Roles) {
 // ids. A front-end that was fenced is replaced by a new one, which takes over
 // what the old one's clients had.
 func (n *Node) run() {
-	n.wg.Go(func() { n.disks.follow(n.ctx, n.member, &n.faults) })
+	n.wg.Go(func() { n.disks.follow(n.ctx, cluster.NodeID(n.conf.Node.Name), n.member, &n.faults) })
 	n.wg.Go(n.addConfigured)
 	if !n.role("nfs") {
 		return

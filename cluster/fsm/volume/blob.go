@@ -71,18 +71,8 @@ func decodeBlob(id cluster.BlobID, val []byte) (Blob, bool) {
 
 // loadBlob returns the record of a blob, and whether there is one.
 func loadBlob(r fsm.Reader, id cluster.BlobID) (Blob, bool) {
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	val, ok := r.Get(s.val[:0], appendBlobKey(s.key[:0], id))
-	if !ok {
-		return Blob{}, false
-	}
-	s.val = val[:0]
-	b, ok := decodeBlob(id, val)
-	if !ok {
-		damaged("blob", uint64(id))
-	}
-	return b, b.Kind != standIn
+	b, ok := loadRaw(r, id)
+	return b, ok && b.Kind != standIn
 }
 
 func storeBlob(tx *fsm.Tx, b *Blob) {

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -145,13 +147,22 @@ func samePort(ctx context.Context, addr string, before net.Addr) (net.Conn, erro
 		}
 		return err
 	}}
-	nc, err := d.DialContext(ctx, "tcp", addr)
-	if before != nil && err != nil && ctx.Err() == nil {
+	// Another program of this machine may have the port for a moment.
+	for end := time.Now().Add(portWait); ; time.Sleep(10 * time.Millisecond) {
+		nc, err := d.DialContext(ctx, "tcp", addr)
+		switch {
+		case err == nil || before == nil || ctx.Err() != nil:
+			return nc, err
+		case time.Now().Before(end) && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)):
+			continue
+		}
 		var any net.Dialer
 		return any.DialContext(ctx, "tcp", addr)
 	}
-	return nc, err
 }
+
+// portWait is how long a port that is taken is waited for.
+const portWait = 2 * time.Second
 
 // Renew renews the lease of an NFSv4.0 client (RFC 7530 §16.29).
 func (c *Client) Renew(ctx context.Context) error {

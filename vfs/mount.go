@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +33,8 @@ type mount struct {
 	near    neighbours
 
 	drops   dropQueue
-	woken   wakeSet
-	changes changeSet
+	woken   fileSet // locks or states of theirs were released
+	changes fileSet // they are open here and were changed: no more than are open
 }
 
 func newMount(s *System, v Mount) *mount {
@@ -44,8 +45,8 @@ func newMount(s *System, v Mount) *mount {
 	m.held.files = make(map[Ino]*heldFile)
 	m.opens.init()
 	m.drops.init()
-	m.woken.init()
-	m.changes.init()
+	m.woken.init(maxWoken)
+	m.changes.init(math.MaxInt)
 	m.touches.inos = make(map[Ino]struct{})
 	m.streams.streams = make(map[Ino]*stream)
 	return m

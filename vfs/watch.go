@@ -34,51 +34,54 @@ func (s *System) Watch(w Watcher) (cancel func()) {
 	}
 }
 
-// A wakeSet has the files of which the watchers must be told that locks or
-// states were released.
-type wakeSet struct {
-	wake chan struct{}
+// maxWoken bounds the files whose locks or states were released that wait for
+// watchers to be told. What is beyond is not told: who waits for a lock asks now
+// and then by himself.
+const maxWoken = 65536
+
+// A fileSet has files of which the watchers must be told something.
+type fileSet struct {
+	wake  chan struct{}
+	limit int
 
 	mu   sync.Mutex
 	inos map[Ino]struct{}
 }
 
-// maxWoken bounds a wakeSet. What is beyond is not told: who waits for a lock
-// asks now and then by himself.
-const maxWoken = 65536
-
-func (w *wakeSet) init() {
-	w.wake = make(chan struct{}, 1)
-	w.inos = make(map[Ino]struct{})
+// init makes it one of at most limit files.
+func (s *fileSet) init(limit int) {
+	s.limit = limit
+	s.wake = make(chan struct{}, 1)
+	s.inos = make(map[Ino]struct{})
 }
 
 // add is called in the apply goroutine.
-func (w *wakeSet) add(ino Ino) {
-	w.mu.Lock()
-	if len(w.inos) < maxWoken {
-		w.inos[ino] = struct{}{}
+func (s *fileSet) add(ino Ino) {
+	s.mu.Lock()
+	if len(s.inos) < s.limit {
+		s.inos[ino] = struct{}{}
 	}
-	w.mu.Unlock()
+	s.mu.Unlock()
 	select {
-	case w.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *wakeSet) take() map[Ino]struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.inos) == 0 {
+func (s *fileSet) take() map[Ino]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.inos) == 0 {
 		return nil // and not the map that add goes on writing to
 	}
-	inos := w.inos
-	w.inos = make(map[Ino]struct{})
+	inos := s.inos
+	s.inos = make(map[Ino]struct{})
 	return inos
 }
 
-// tellUnlocked tells the watchers.
-func (m *mount) tellUnlocked() {
-	for ino := range m.woken.take() {
+// tell calls fn for each watcher and each file of a set, which is empty then.
+func (m *mount) tell(set *fileSet, fn func(w Watcher, f File)) {
+	for ino := range set.take() {
 		a, ok := m.View.Inode(ino)
 		if !ok {
 			continue
@@ -86,24 +89,22 @@ func (m *mount) tellUnlocked() {
 		s := &m.sys.watchers
 		s.mu.RLock()
 		for _, w := range s.list {
-			(*w).Unlocked(m.file(&a))
+			fn(*w, m.file(&a))
 		}
 		s.mu.RUnlock()
 	}
 }
 
-// A changeSet has the files that are open here and were changed, of which the watchers
-// of changes must be told. There are no more of them than files that are open.
-type changeSet struct {
-	wake chan struct{}
+// tellUnlocked tells the watchers that locks or states were released.
+func (m *mount) tellUnlocked() { m.tell(&m.woken, Watcher.Unlocked) }
 
-	mu   sync.Mutex
-	inos map[Ino]struct{}
-}
-
-func (c *changeSet) init() {
-	c.wake = make(chan struct{}, 1)
-	c.inos = make(map[Ino]struct{})
+// tellChanged tells the watchers of changes.
+func (m *mount) tellChanged() {
+	m.tell(&m.changes, func(w Watcher, f File) {
+		if w, ok := w.(ChangeWatcher); ok {
+			w.Changed(f)
+		}
+	})
 }
 
 // changed is called in the apply goroutine, of every file that is changed.
@@ -121,45 +122,6 @@ func (m *mount) changedAll() {
 	}
 	for _, ino := range m.opens.all() {
 		m.changes.add(ino)
-	}
-}
-
-func (c *changeSet) add(ino Ino) {
-	c.mu.Lock()
-	c.inos[ino] = struct{}{}
-	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (c *changeSet) take() map[Ino]struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.inos) == 0 {
-		return nil
-	}
-	inos := c.inos
-	c.inos = make(map[Ino]struct{})
-	return inos
-}
-
-// tellChanged tells the watchers of changes.
-func (m *mount) tellChanged() {
-	for ino := range m.changes.take() {
-		a, ok := m.View.Inode(ino)
-		if !ok {
-			continue
-		}
-		s := &m.sys.watchers
-		s.mu.RLock()
-		for _, w := range s.list {
-			if w, ok := (*w).(ChangeWatcher); ok {
-				w.Changed(m.file(&a))
-			}
-		}
-		s.mu.RUnlock()
 	}
 }
 

@@ -171,12 +171,24 @@ func TestRepairNode(t *testing.T) {
 	x := startCluster(t, 5, nil)
 	n := x.nodes[0]
 	n.use(func(c *client.Client) {
+		dir, err := c.Walk(within(t), "/main")
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range 12 {
-			dir, err := c.Walk(within(t), "/main")
+			put(t, c, dir, fmt.Sprint("f", i), content(uint64(i), 1<<20))
+		}
+		// Chance says where blobs go: the node that will come back must have some.
+		back := x.storeOf(x.confs[4].Node.Name)
+		for i := 0; ; i++ {
+			copies, err := n.data.List(within(t), back, 1, cluster.BlobKey{Group: 1}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, c, dir, fmt.Sprint("f", i), content(uint64(i), 1<<20))
+			if len(copies) > 0 {
+				break
+			}
+			put(t, c, dir, fmt.Sprint("more", i), content(uint64(100+i), 1<<20))
 		}
 	})
 	x.whole(n)

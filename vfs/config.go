@@ -8,7 +8,6 @@ import (
 	"github.com/hawserfs/hawser/cluster"
 	"github.com/hawserfs/hawser/cluster/fsm"
 	"github.com/hawserfs/hawser/cluster/fsm/volume"
-	"github.com/hawserfs/hawser/datastore/blob"
 	"github.com/hawserfs/hawser/datastore/placement"
 )
 
@@ -49,10 +48,7 @@ type Placer interface {
 }
 
 // A BlobReader reads blobs from any of their members; *placement.Placement is one.
-type BlobReader interface {
-	Get(ctx context.Context, g cluster.GroupID, id cluster.BlobID, members []cluster.StoreID, off, n uint32) (*blob.Buf, error)
-	GetCoded(ctx context.Context, g cluster.GroupID, c placement.Coded, off uint32, dst []byte) error
-}
+type BlobReader = placement.Reader
 
 // Config says what a System is made of. Key, Node, Placer, Blobs, Now and
 // Nonce must be set.

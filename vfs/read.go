@@ -258,26 +258,10 @@ func (m *mount) readError(s *segment, err error) error {
 
 // loader returns the function that loads parts of s's blob.
 func (m *mount) loader(s *segment) blobcache.Load {
-	id, members := s.stored, s.members
-	if !s.code.IsZero() {
-		c := placement.Coded{Blob: id, Len: s.blobLen, Code: s.code, Members: members}
-		return func(ctx context.Context, dst []byte, off uint32) error {
-			ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-			defer cancel()
-			return m.sys.cfg.Blobs.GetCoded(ctx, m.ID, c, off, dst)
-		}
-	}
+	c := placement.Coded{Blob: s.stored, Len: s.blobLen, Code: s.code, Members: s.members}
 	return func(ctx context.Context, dst []byte, off uint32) error {
 		ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 		defer cancel()
-		buf, err := m.sys.cfg.Blobs.Get(ctx, m.ID, id, members, off, uint32(len(dst)))
-		if err != nil {
-			return err
-		}
-		defer buf.Release()
-		if copy(dst, buf.Bytes) != len(dst) {
-			return cluster.EIO
-		}
-		return nil
+		return placement.Fill(ctx, m.sys.cfg.Blobs, m.ID, c, off, dst)
 	}
 }

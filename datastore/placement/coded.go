@@ -402,20 +402,13 @@ func (r *codedGet) problems() (errs []error) {
 // verdict is the error that the shards' errors amount to.
 func (r *codedGet) verdict() error {
 	errs := r.problems()
-	missing, bad := 0, 0
+	missing, bad, invalid := tally(errs)
+	if invalid {
+		return fmt.Errorf("placement: reading blob %v: %w", r.c.Blob, cluster.EINVAL)
+	}
 	for i := range r.shards {
 		if r.shards[i].skip { // it is lost: that is why it is made again
 			missing++
-		}
-	}
-	for _, err := range errs {
-		switch {
-		case errors.Is(err, cluster.EINVAL):
-			return fmt.Errorf("placement: reading blob %v: %w", r.c.Blob, cluster.EINVAL)
-		case errors.Is(err, cluster.ENOBLOB):
-			missing++
-		case damaged(err):
-			bad++
 		}
 	}
 	e := cluster.EAGAIN

@@ -39,6 +39,31 @@ func (p *Placement) Get(ctx context.Context, g cluster.GroupID, id cluster.BlobI
 	return p.race(ctx, key, order, nil, off, n)
 }
 
+// A Reader reads blobs of copies and of shards; *Placement is one.
+type Reader interface {
+	Get(ctx context.Context, g cluster.GroupID, id cluster.BlobID, members []cluster.StoreID, off, n uint32) (*blob.Buf, error)
+	GetCoded(ctx context.Context, g cluster.GroupID, c Coded, off uint32, dst []byte) error
+}
+
+// Fill reads len(dst) bytes from off on of a blob into dst, whichever form it has:
+// c with no code is a blob of copies.
+//
+// Errors: as Get and GetCoded.
+func Fill(ctx context.Context, r Reader, g cluster.GroupID, c Coded, off uint32, dst []byte) error {
+	if !c.Code.IsZero() {
+		return r.GetCoded(ctx, g, c, off, dst)
+	}
+	buf, err := r.Get(ctx, g, c.Blob, c.Members, off, uint32(len(dst)))
+	if err != nil {
+		return err
+	}
+	defer buf.Release()
+	if copy(dst, buf.Bytes) != len(dst) {
+		return fmt.Errorf("placement: blob %v: a short read: %w", c.Blob, cluster.EIO)
+	}
+	return nil
+}
+
 // race asks the stores in order, the next one whenever one fails or is slow.
 func (p *Placement) race(ctx context.Context, key cluster.BlobKey, order []cluster.StoreID, errs []error, off, n uint32) (*blob.Buf, error) {
 	type answer struct {
@@ -154,16 +179,9 @@ func damaged(err error) bool {
 // verdict is the error that the members' errors amount to.
 func verdict(id cluster.BlobID, errs []error) error {
 	all := errors.Join(errs...)
-	missing, bad := 0, 0
-	for _, err := range errs {
-		switch {
-		case errors.Is(err, cluster.EINVAL):
-			return fmt.Errorf("placement: reading blob %v: %w", id, cluster.EINVAL)
-		case errors.Is(err, cluster.ENOBLOB):
-			missing++
-		case damaged(err):
-			bad++
-		}
+	missing, bad, invalid := tally(errs)
+	if invalid {
+		return fmt.Errorf("placement: reading blob %v: %w", id, cluster.EINVAL)
 	}
 	e := cluster.EAGAIN
 	switch {
@@ -173,6 +191,22 @@ func verdict(id cluster.BlobID, errs []error) error {
 		e = cluster.EIO
 	}
 	return &failure{"no copy of blob " + id.String() + " could be read", e, all}
+}
+
+// tally counts the members that have nothing, and those of which what they have is
+// damaged. invalid: one says that the request makes no sense.
+func tally(errs []error) (missing, bad int, invalid bool) {
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, cluster.EINVAL):
+			invalid = true
+		case errors.Is(err, cluster.ENOBLOB):
+			missing++
+		case damaged(err):
+			bad++
+		}
+	}
+	return missing, bad, invalid
 }
 
 // A failure unwraps to its Errno only: the stores' own errors are text.

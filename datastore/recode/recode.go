@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hawserfs/hawser/cluster"
-	"github.com/hawserfs/hawser/datastore/blob"
 	"github.com/hawserfs/hawser/datastore/bufpool"
 	"github.com/hawserfs/hawser/datastore/checksum"
 	"github.com/hawserfs/hawser/datastore/placement"
@@ -55,8 +54,7 @@ type Writer interface {
 
 // Blobs reads and puts blobs; *placement.Placement is one.
 type Blobs interface {
-	Get(ctx context.Context, g cluster.GroupID, id cluster.BlobID, members []cluster.StoreID, off, n uint32) (*blob.Buf, error)
-	GetCoded(ctx context.Context, g cluster.GroupID, c placement.Coded, off uint32, dst []byte) error
+	placement.Reader
 	Put(ctx context.Context, g cluster.GroupID, copies uint8, alloc func() (cluster.BlobID, error), data [][]byte) (placement.Placed, []cluster.BlobID, error)
 	PutCoded(ctx context.Context, g cluster.GroupID, code cluster.Code, alloc func() (cluster.BlobID, error), data [][]byte, release func()) (placement.Placed, []cluster.BlobID, error)
 }
@@ -222,16 +220,5 @@ func (r *Recoder) move(ctx context.Context, w Writer, b cluster.BlobID, form For
 
 // read fills dst with a blob.
 func (r *Recoder) read(ctx context.Context, f Form, dst []byte) error {
-	if !f.Code.IsZero() {
-		return r.cfg.Blobs.GetCoded(ctx, r.cfg.Group, placement.Coded{Blob: f.Stored, Len: f.Len, Code: f.Code, Members: f.Members}, 0, dst)
-	}
-	buf, err := r.cfg.Blobs.Get(ctx, r.cfg.Group, f.Stored, f.Members, 0, f.Len)
-	if err != nil {
-		return err
-	}
-	defer buf.Release()
-	if copy(dst, buf.Bytes) != len(dst) {
-		return cluster.EIO
-	}
-	return nil
+	return placement.Fill(ctx, r.cfg.Blobs, r.cfg.Group, placement.Coded{Blob: f.Stored, Len: f.Len, Code: f.Code, Members: f.Members}, 0, dst)
 }

@@ -59,8 +59,8 @@ func (d *disks) reports() []member.StoreReport {
 
 // follow serves each store under its number as soon as the cluster has given
 // it one, and marks it as the cluster's. A store that another node has, too, is a
-// copied folder, and is not served.
-func (d *disks) follow(ctx context.Context, self cluster.NodeID, m *member.Node, f *faults) {
+// copied folder, and is not served. begun is called with each that is.
+func (d *disks) follow(ctx context.Context, self cluster.NodeID, m *member.Node, f *faults, begun func(cluster.StoreID, *segment.Store, *wear)) {
 	for served := 0; served < len(d.stores); pause(ctx, 50*time.Millisecond) {
 		if ctx.Err() != nil {
 			return
@@ -73,7 +73,7 @@ func (d *disks) follow(ctx context.Context, self cluster.NodeID, m *member.Node,
 		if !ok {
 			continue
 		}
-		for _, s := range d.stores {
+		for i, s := range d.stores {
 			record, ok := r.StoreByUUID(s.UUID())
 			if _, there := d.server.Local(record.ID); !ok || there {
 				continue
@@ -92,6 +92,7 @@ func (d *disks) follow(ctx context.Context, self cluster.NodeID, m *member.Node,
 			}
 			f.set(part, "")
 			d.server.Add(record.ID, s)
+			begun(record.ID, s, d.wear[i])
 			served++
 		}
 	}

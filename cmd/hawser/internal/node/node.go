@@ -91,7 +91,7 @@ func Start(c conf.Config, version string, log *slog.Logger) (_ *Node, err error)
 	n.data = newDataPath(n.member, n.disks, n.peer, n.scrubs.report, log)
 	n.disks.server.Pulls(n.data.client, blob.PullLimits{Concurrent: 8, Rate: int64(c.Repair.Rate)})
 	n.peer.Handle(peer.ServiceScrub, n.scrubs.handle)
-	n.wg.Go(func() { n.scrubs.run(n.ctx) })
+	n.wg.Go(func() { n.scrubs.tell(n.ctx) })
 	n.packers = &packers{n: n, of: map[cluster.VolumeID]*packer{}}
 	n.member.OnVolume(func(v *member.Volume) {
 		n.mu.Lock()
@@ -177,7 +177,7 @@ func roles(names []string) (r registry.Roles) {
 // ids. A front-end that was fenced is replaced by a new one, which takes over
 // what the old one's clients had.
 func (n *Node) run() {
-	n.wg.Go(func() { n.disks.follow(n.ctx, cluster.NodeID(n.conf.Node.Name), n.member, &n.faults) })
+	n.wg.Go(func() { n.disks.follow(n.ctx, cluster.NodeID(n.conf.Node.Name), n.member, &n.faults, n.scrubs.begin) })
 	n.wg.Go(n.addConfigured)
 	if !n.role("nfs") {
 		return
@@ -217,6 +217,13 @@ func (n *Node) run() {
 			n.log.Error("the front-end did not stop in order", "err", err)
 		}
 	}
+}
+
+// frontEnd returns the front-end that serves now, nil if none does.
+func (n *Node) frontEnd() *frontEnd {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.front
 }
 
 // partNFS names the front-end among a node's faults.

@@ -13,6 +13,7 @@ import (
 	"github.com/hawserfs/hawser/cluster/member"
 	"github.com/hawserfs/hawser/cmd/hawser/internal/admin"
 	"github.com/hawserfs/hawser/datastore/pack"
+	"github.com/hawserfs/hawser/datastore/placement"
 	"github.com/hawserfs/hawser/vfs"
 	"github.com/hawserfs/hawser/vfs/packing"
 )
@@ -62,10 +63,7 @@ func (ps *packers) status() (out []admin.Packing) {
 // is no front-end, the first front-end that is up, by name. Two at a time do no
 // harm.
 func (p *packer) leads() bool {
-	p.n.mu.Lock()
-	serving := p.n.front != nil
-	p.n.mu.Unlock()
-	if !serving {
+	if p.n.frontEnd() == nil {
 		return false
 	}
 	leader, ok := p.v.Group.Leader()
@@ -82,7 +80,7 @@ func (p *packer) leads() bool {
 	}
 	first := cluster.NodeID("")
 	for _, x := range r.Nodes() {
-		nfs := x.Roles&registry.RoleNFS != 0
+		nfs := x.Roles.Has(registry.RoleNFS)
 		if x.ID == leader && nfs {
 			return false
 		}
@@ -107,15 +105,7 @@ func (p *packer) Read(ctx context.Context, id cluster.BlobID, off uint32, dst []
 	if b.Kind != volume.Copies {
 		return fmt.Errorf("blob %v is in shards: %w", id, cluster.EINVAL)
 	}
-	buf, err := p.n.data.placement.Get(ctx, p.v.Info.ID, b.Stored, set.Members, off, uint32(len(dst)))
-	if err != nil {
-		return err
-	}
-	defer buf.Release()
-	if copy(dst, buf.Bytes) != len(dst) {
-		return fmt.Errorf("blob %v: a short read: %w", id, cluster.EIO)
-	}
-	return nil
+	return placement.Fill(ctx, p.n.data.placement, p.v.Info.ID, placement.Coded{Blob: b.Stored, Len: b.Len, Members: set.Members}, off, dst)
 }
 
 // Put implements pack.Mover.
@@ -145,9 +135,7 @@ func (p *packer) Relocate(ctx context.Context, blobs []pack.Placed, moves []pack
 
 // job returns a writer of the present front-end.
 func (p *packer) job(ctx context.Context) (*vfs.Job, error) {
-	p.n.mu.Lock()
-	front := p.n.front
-	p.n.mu.Unlock()
+	front := p.n.frontEnd()
 	if front == nil {
 		return nil, fmt.Errorf("this node does not serve now: %w", cluster.EAGAIN)
 	}

@@ -42,30 +42,14 @@ func newScrubs(n *Node) *scrubs {
 	return &scrubs{n: n, log: n.log, runners: map[cluster.StoreID]*scrub.Runner{}, doubts: make(chan placement.Problem, maxDoubts)}
 }
 
-// run scrubs each store that this node serves, from when it does.
-func (s *scrubs) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { s.tell(ctx) })
-	for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
-		for _, id := range s.n.disks.server.Stores() {
-			local, ok := s.n.disks.server.Local(id)
-			st, isSegment := local.(*segment.Store)
-			if !ok || !isSegment || s.runner(id) != nil {
-				continue
-			}
-			r := s.newRunner(id, st)
-			s.mu.Lock()
-			s.runners[id] = r
-			s.mu.Unlock()
-			for _, w := range s.n.disks.wear {
-				if w.store.Load() == st {
-					w.scrub.Store(r)
-				}
-			}
-			wg.Go(func() { r.Run(ctx) })
-		}
-	}
+// begin scrubs a store of this node, from when it is served until the node stops.
+func (s *scrubs) begin(id cluster.StoreID, st *segment.Store, w *wear) {
+	r := s.newRunner(id, st)
+	s.mu.Lock()
+	s.runners[id] = r
+	s.mu.Unlock()
+	w.scrub.Store(r)
+	s.n.wg.Go(func() { r.Run(s.n.ctx) })
 }
 
 func (s *scrubs) newRunner(id cluster.StoreID, st *segment.Store) *scrub.Runner {

@@ -56,6 +56,12 @@ const (
 	ShareWrite = volume.ShareWrite
 )
 
+// Disturbs reports whether s is an open that may change the file, or keeps others
+// from reading it: what a ChangeWatcher is told of.
+func (s *State) Disturbs() bool {
+	return s.Kind == StateOpen && (s.Access&ShareWrite != 0 || s.Deny&ShareRead != 0)
+}
+
 // Denies reports whether s keeps others from the access (AccessRead,
 // AccessModify and AccessExtend count).
 func (s *State) Denies(access uint32) bool {

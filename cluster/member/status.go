@@ -252,8 +252,7 @@ func (n *Node) volumeStatus(v *Volume) VolumeStatus {
 		Files: usage.Inodes, Bytes: usage.Bytes,
 	}
 	for _, s := range view.ReplicaSets() {
-		up, used := 0, false
-		view.SetBlobs(s.ID, 0, func(cluster.BlobID) bool { used = true; return false })
+		up, used := 0, view.HasBlobs(s.ID)
 		for _, m := range s.Members {
 			if _, ok := n.Addr(m); ok {
 				up++

@@ -112,18 +112,13 @@ func (s *Server) pull(ctx context.Context, st Store, q *PullRequest) (PullResult
 	if err := p.bucket.take(ctx, int64(q.Len)); err != nil {
 		return PullResult{}, err
 	}
-	buf, err := p.fetch(ctx, q)
+	memory := bufpool.Get(checksum.Size(int(q.Len)))
+	defer memory.Release()
+	buf, sums, err := p.fetch(ctx, q, memory.B[:0])
 	if err != nil {
 		return PullResult{}, err
 	}
 	defer buf.Release()
-	memory := bufpool.Get(checksum.Size(int(q.Len)))
-	defer memory.Release()
-	sums := checksum.Sums(memory.B[:0]).Append(buf.Bytes)
-	if sums.Whole(int(q.Len)) != q.CRC {
-		// Get has verified it, so that is memory's doing, or the map's.
-		return PullResult{}, fmt.Errorf("blob: %v is not what its volume says: %w", q.Key.Blob, cluster.ECORRUPT)
-	}
 	if replace {
 		s.moved.Lock()
 		defer s.moved.Unlock()
@@ -176,21 +171,22 @@ func present(ctx context.Context, st Store, q *PullRequest) (there, replace bool
 	return true, replace, nil
 }
 
-// fetch gets the blob from the first source that has it whole and right.
-func (p *puller) fetch(ctx context.Context, q *PullRequest) (*Buf, error) {
+// fetch gets the blob from the first source that has it whole and right, and
+// appends its checksums to memory.
+func (p *puller) fetch(ctx context.Context, q *PullRequest, memory checksum.Sums) (*Buf, checksum.Sums, error) {
 	missing, unreached := 0, 0
 	var errs []error
 	for _, s := range q.Sources {
 		buf, err := p.client.Get(ctx, s.Addr, s.Store, q.Key, 0, q.Len)
 		if err == nil {
-			if checksum.Sum(buf.Bytes) == q.CRC {
-				return buf, nil
+			if sums := memory.Append(buf.Bytes); sums.Whole(len(buf.Bytes)) == q.CRC {
+				return buf, sums, nil
 			}
 			buf.Release()
 			err = cluster.ECORRUPT
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		switch {
 		case errors.Is(err, cluster.ENOBLOB):
@@ -209,7 +205,7 @@ func (p *puller) fetch(ctx context.Context, q *PullRequest) (*Buf, error) {
 		e = cluster.ENOBLOB
 	}
 	// The sources' own errors are text: their EDISK is not this store's.
-	return nil, fmt.Errorf("blob: no source has a right copy of %v (%v): %w", q.Key.Blob, errors.Join(errs...), e)
+	return nil, nil, fmt.Errorf("blob: no source has a right copy of %v (%v): %w", q.Key.Blob, errors.Join(errs...), e)
 }
 
 // A bucket bounds a rate. What is taken may exceed what is there: the next one

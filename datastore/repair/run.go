@@ -185,12 +185,7 @@ func (r *Runner) look(ctx context.Context, leads bool) {
 func (r *Runner) input(ctx context.Context, stores []Store) Input {
 	in := Input{Sets: r.cfg.Volume.Sets(), Stores: stores, Parallel: r.cfg.Parallel, Pause: map[cluster.ReplicaSetID]string{}}
 	if r.cfg.Balance != nil && r.cfg.Balance() {
-		in.Balance = true
-		for i := range in.Sets {
-			if s := &in.Sets[i]; s.Used && !s.Foreign {
-				s.Bytes = r.sizeOf(s.ID, 20*time.Second).bytes
-			}
-		}
+		r.weigh(&in)
 	}
 	for i := range in.Sets {
 		if s := &in.Sets[i]; s.Used && s.State == ReadOnly && !s.Foreign {
@@ -212,6 +207,16 @@ func (r *Runner) input(ctx context.Context, stores []Store) Input {
 		}
 	}
 	return in
+}
+
+// weigh asks for stores to be evened out, by what the sets have.
+func (r *Runner) weigh(in *Input) {
+	in.Balance = true
+	for i := range in.Sets {
+		if s := &in.Sets[i]; s.Used && !s.Foreign {
+			s.Bytes = r.sizeOf(s.ID, 20*time.Second).bytes
+		}
+	}
 }
 
 // whereBegun finds the store that an earlier leader has begun to move a set to:

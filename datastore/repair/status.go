@@ -137,12 +137,8 @@ func (r *Runner) Preview(ctx context.Context) (moves []Move) {
 		return nil
 	}
 	in := r.input(ctx, stores)
-	in.Balance, in.Parallel, in.Busy, in.Pause = true, previewMoves, nil, nil
-	for i := range in.Sets {
-		if s := &in.Sets[i]; s.Used && !s.Foreign {
-			s.Bytes = r.sizeOf(s.ID, 20*time.Second).bytes
-		}
-	}
+	in.Parallel, in.Busy, in.Pause = previewMoves, nil, nil
+	r.weigh(&in)
 	for len(moves) < previewMoves {
 		p := NewPlan(&in)
 		if len(p.Moves) == 0 {

@@ -103,8 +103,7 @@ func (c *compound) quiet(f vfs.File, change uint64) bool {
 		return false
 	}
 	for i := range states {
-		s := &states[i]
-		if s.Kind == vfs.StateCopy || s.Kind == vfs.StateOpen && (s.Access&vfs.ShareWrite != 0 || s.Deny&vfs.ShareRead != 0) {
+		if s := &states[i]; s.Kind == vfs.StateCopy || s.Disturbs() {
 			return false
 		}
 	}

@@ -28,13 +28,8 @@ func (v repaired) Sync(ctx context.Context) error { return collected(v).Sync(ctx
 func (v repaired) Sets() (sets []repair.Set) {
 	view := v.n.replica.view
 	for _, s := range view.ReplicaSets() {
-		used := false
-		view.SetBlobs(s.ID, 0, func(cluster.BlobID) bool {
-			used = true
-			return false
-		})
 		sets = append(sets, repair.Set{
-			ID: s.ID, Members: s.Members, Copies: s.Copies, Epoch: s.Epoch, State: repair.SetState(s.State), Used: used,
+			ID: s.ID, Members: s.Members, Copies: s.Copies, Epoch: s.Epoch, State: repair.SetState(s.State), Used: view.HasBlobs(s.ID),
 		})
 	}
 	return sets

@@ -20,7 +20,7 @@ func (fs *FS) putState(n *node, s *vfs.State) vfs.Errno {
 			}
 		}
 	}
-	if s.Kind == vfs.StateOpen && (s.Access&vfs.ShareWrite != 0 || s.Deny&vfs.ShareRead != 0) {
+	if s.Disturbs() {
 		fs.tellChanged(n)
 	}
 	n.dropState(s.Other)

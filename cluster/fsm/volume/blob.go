@@ -192,6 +192,18 @@ func (l *ledger) append(e ledgerEntry) {
 	}
 }
 
+// enter enters the blobs of a command, before anything refers to them. It
+// reports false if one is there twice.
+func (l *ledger) enter(blobs []NewBlob) bool {
+	for i := range blobs {
+		if l.find(blobs[i].ID) >= 0 {
+			return false
+		}
+		l.append(ledgerEntry{id: blobs[i].ID, fresh: &blobs[i]})
+	}
+	return true
+}
+
 // add notes delta references more to a blob, to so many bytes more.
 func (l *ledger) add(id cluster.BlobID, delta, bytes int64) {
 	l.entry(id, delta, bytes)

@@ -29,13 +29,9 @@ func applyCommit(tx *fsm.Tx, env *fsm.Envelope, c *CommitExtents, dst []byte) ([
 		}
 	}
 	m := beginMap(tx, &n.Attr)
-	for i := range c.Blobs {
-		b := &c.Blobs[i]
-		if m.led.find(b.ID) >= 0 {
-			m.abandon()
-			return dst, cluster.EINVAL
-		}
-		m.led.append(ledgerEntry{id: b.ID, fresh: b})
+	if !m.led.enter(c.Blobs) {
+		m.abandon()
+		return dst, cluster.EINVAL
 	}
 	for i := range c.Extents {
 		x := &c.Extents[i]

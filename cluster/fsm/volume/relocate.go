@@ -38,13 +38,9 @@ func applyRelocate(tx *fsm.Tx, env *fsm.Envelope, c *Relocate, dst []byte) ([]by
 		}
 	}
 	r := relocation{mapper: beginMap(tx, &cluster.Attr{}), moved: make([]byte, (len(c.Moves)+7)/8)}
-	for i := range c.Blobs {
-		b := &c.Blobs[i]
-		if r.led.find(b.ID) >= 0 {
-			r.abandon()
-			return dst, cluster.EINVAL
-		}
-		r.led.append(ledgerEntry{id: b.ID, fresh: b})
+	if !r.led.enter(c.Blobs) {
+		r.abandon()
+		return dst, cluster.EINVAL
 	}
 	inline := 0
 	for i := range c.Moves {

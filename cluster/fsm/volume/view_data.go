@@ -54,6 +54,9 @@ func (v View) SetBlobs(set cluster.ReplicaSetID, after cluster.BlobID, fn func(i
 	v.ascendSetBlobs(prefixSetBlob, set, after+1, func(id cluster.BlobID, _ []byte) bool { return fn(id) })
 }
 
+// HasBlobs reports whether there is any blob on a replica set.
+func (v View) HasBlobs(set cluster.ReplicaSetID) bool { return hasBlobs(v.Reader, set) }
+
 func (v View) ascendSetBlobs(prefix byte, set cluster.ReplicaSetID, from cluster.BlobID, fn func(id cluster.BlobID, val []byte) bool) {
 	v.Ascend(appendSetBlobKey(nil, prefix, set, from), appendSetBlobKey(nil, prefix, set+1, 0), func(key, val []byte) bool {
 		_, id, ok := parseSetBlobKey(key)

@@ -74,10 +74,9 @@ func (b *backend) picture(ctx context.Context) (*picture, error) {
 		}
 		view := v.View()
 		for _, s := range view.ReplicaSets() {
-			view.SetBlobs(s.ID, 0, func(cluster.BlobID) bool {
+			if view.HasBlobs(s.ID) {
 				p.sets = append(p.sets, usedSet{v.Info.Name, s.ID, s.Members, max(1, int(s.Code.K))})
-				return false
-			})
+			}
 		}
 	}
 	p.status = b.n.member.Status()

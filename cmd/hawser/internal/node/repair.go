@@ -97,12 +97,7 @@ type repaired struct{ *member.Volume }
 func (v repaired) Sets() (sets []repair.Set) {
 	view := v.View()
 	for _, s := range view.ReplicaSets() {
-		used := false
-		view.SetBlobs(s.ID, 0, func(cluster.BlobID) bool {
-			used = true
-			return false
-		})
-		sets = append(sets, repairSet(s, used))
+		sets = append(sets, repairSet(s, view.HasBlobs(s.ID)))
 	}
 	return sets
 }
